@@ -1,0 +1,2 @@
+//! leaseroute.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Reads leaseroute's configuration.

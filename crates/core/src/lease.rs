@@ -1,0 +1,146 @@
+//! What a lease holds, once every value has been checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{Ipv4Network, Ipv6Network};
+use serde::{Deserialize, Serialize};
+
+/// The most routes taken from one lease. Real servers send a handful; DHCP's 255-byte
+/// options hold at most 51 each.
+pub const MAX_LEASE_ROUTES: usize = 512;
+
+/// A lease of either family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lease {
+    /// An IPv4 lease.
+    Ipv4(Lease4),
+    /// What DHCPv6 leased.
+    Ipv6(Lease6),
+}
+
+/// An IPv4 lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease4 {
+    /// The leased address: a unicast host address, not link-local.
+    pub address: Ipv4Addr,
+    /// Length of the subnet mask, 1 to 32. `None`: not given or not contiguous, then the
+    /// kernel's prefix length of the address counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix_length: Option<u8>,
+    /// The first usable router of option 3. `None`: none given, or none usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<Ipv4Addr>,
+    /// The routes of option 121, 249 or 33. `None`: none of them was given in a form that
+    /// could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classless: Option<ClasslessRoutes>,
+    /// The interface MTU (option 26) in bytes, 576 to 65535. `None`: not given or out of
+    /// range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// When the lease ends, in seconds since 1970. `None`: unknown or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+}
+
+/// Which option a lease's routes came from, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RouteOption {
+    /// Classless static routes, RFC 3442. Their default route replaces option 3.
+    #[serde(rename = "121")]
+    Classless,
+    /// Microsoft's copy of option 121 (MS-DHCPE 2.2.9), with the same meaning.
+    #[serde(rename = "249")]
+    Microsoft,
+    /// Static routes without masks, RFC 2132 5.8. Option 3 still counts.
+    #[serde(rename = "33")]
+    Static,
+}
+
+impl RouteOption {
+    /// Whether option 3 is ignored when this option is present (RFC 3442).
+    #[must_use]
+    pub fn replaces_routers(self) -> bool {
+        match self {
+            Self::Classless | Self::Microsoft => true,
+            Self::Static => false,
+        }
+    }
+}
+
+impl fmt::Display for RouteOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Classless => "option 121",
+            Self::Microsoft => "option 249",
+            Self::Static => "option 33",
+        })
+    }
+}
+
+/// The routes of one option, at most [`MAX_LEASE_ROUTES`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClasslessRoutes {
+    /// The option they came from.
+    pub option: RouteOption,
+    /// The routes in the server's order.
+    pub routes: Vec<ClasslessRoute>,
+}
+
+/// One route of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClasslessRoute {
+    /// Where it leads, host bits cleared.
+    pub destination: Ipv4Network,
+    /// The next hop; `None` when the option says 0.0.0.0, which means on-link.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// What DHCPv6 leased to one interface. dhclient reports its parts one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease6 {
+    /// Leased addresses (IA_NA, IA_TA).
+    #[serde(default)]
+    pub addresses: BTreeMap<Ipv6Addr, LeasedAddress>,
+    /// Delegated prefixes (IA_PD).
+    #[serde(default)]
+    pub prefixes: BTreeMap<Ipv6Network, LeasedPrefix>,
+}
+
+/// A leased IPv6 address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedAddress {
+    /// When it stops being valid, in seconds since 1970. `None`: unknown or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+}
+
+/// A delegated IPv6 prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedPrefix {
+    /// When it stops being valid, in seconds since 1970. `None`: unknown or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+}
+
+impl Lease6 {
+    /// Whether nothing is leased.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.prefixes.is_empty()
+    }
+}
+
+/// What is known of one interface's lease in one family. A missing record is the third
+/// value: nobody told us, so what the kernel holds stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseState {
+    /// A lease is held.
+    Held(Lease),
+    /// A client said that there is none.
+    Lost,
+}

@@ -1,0 +1,149 @@
+//! From the wanted and the seen to an ordered list of changes.
+//!
+//! The order keeps every live source on a route at every moment: on-link routes, gateway
+//! routes, rules, then stale rules, then stale routes. A plan that is cut off anywhere is
+//! finished by the next run, since each run starts from what the kernel shows.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::address::Family;
+use crate::host::Host;
+use crate::interface::Device;
+use crate::model::{DesiredState, Purpose};
+use crate::note::Note;
+use crate::numbers::ProtocolId;
+use crate::route::{ObservedRoute, Route};
+use crate::rule::{ObservedRule, Rule};
+use crate::settings::Settings;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "do", content = "object", rename_all = "snake_case")]
+pub enum Operation {
+    /// Adds a route; one that exists is a success.
+    AddRoute(Route),
+    /// Puts a route in the place of the one of ours with the same key.
+    ReplaceRoute(Route),
+    /// Adds a rule; one that exists is a success.
+    AddRule(Rule),
+    /// Deletes a rule by what the kernel showed; a missing one is a success.
+    DeleteRule(ObservedRule),
+    /// Deletes a route by what the kernel showed; a missing one is a success.
+    DeleteRoute {
+        /// The route.
+        route: ObservedRoute,
+        /// Its interface, for people.
+        device: Option<Device>,
+    },
+}
+
+/// One change and why it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The change.
+    #[serde(flatten)]
+    pub operation: Operation,
+    /// What the object is, or was, for. `None`: nothing wants it any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<Purpose>,
+}
+
+/// An ordered list of changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The changes in the order they are made.
+    pub steps: Vec<Step>,
+    /// What planning met on the way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+    /// The tag that the objects carry.
+    pub protocol: ProtocolId,
+}
+
+impl Operation {
+    /// The family it concerns.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        match self {
+            Self::AddRoute(route) | Self::ReplaceRoute(route) => route.family(),
+            Self::AddRule(rule) => rule.family,
+            Self::DeleteRule(rule) => rule.family,
+            Self::DeleteRoute { route, .. } => route.family(),
+        }
+    }
+}
+
+/// A change as the ip(8) command that makes it, without its reason.
+struct Command<'a>(&'a Operation, ProtocolId);
+
+impl fmt::Display for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(operation, protocol) = self;
+        write!(f, "ip {} ", operation.family().ip_option())?;
+        match operation {
+            Operation::AddRoute(route) => {
+                write!(f, "route add {route} table {} protocol {protocol}", route.table)
+            }
+            Operation::ReplaceRoute(route) => {
+                write!(f, "route replace {route} table {} protocol {protocol}", route.table)
+            }
+            Operation::AddRule(rule) => write!(f, "rule add {rule} protocol {protocol}"),
+            Operation::DeleteRule(rule) => {
+                write!(f, "rule delete {rule} protocol {}", rule.protocol)
+            }
+            Operation::DeleteRoute { route, device } => {
+                let device = device.as_ref().map(|device| device.name.as_str());
+                write!(
+                    f,
+                    "route delete {} table {} protocol {}",
+                    route.describe(device),
+                    route.table,
+                    route.protocol
+                )
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// One step as an ip(8) command, without its reason.
+    #[must_use]
+    pub fn command<'a>(&'a self, step: &'a Step) -> impl fmt::Display + 'a {
+        Command(&step.operation, self.protocol)
+    }
+}
+
+/// The whole plan as ip(8) commands, each with its reason as a comment. What it prints
+/// can be fed to a shell, or without the first word to `ip -batch`.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            write!(f, "{}", self.command(step))?;
+            match &step.purpose {
+                Some(purpose) => writeln!(f, "  # {purpose}")?,
+                None => writeln!(f, "  # no longer wanted")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The changes that turn what `host` shows into what is wanted.
+#[must_use]
+pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
+    // Placeholder until the diff below is written.
+    let _ = (desired, host);
+    Plan {
+        steps: Vec::new(),
+        notes: Vec::new(),
+        protocol: settings.protocol,
+    }
+}

@@ -1,0 +1,272 @@
+//! Validated settings: the last of the three shapes that a configuration goes through.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::host::Link;
+use crate::interface::Mac;
+use crate::numbers::{Priority, ProtocolId, TableId};
+use crate::route::ObservedRoute;
+use crate::rule::{ObservedRule, RuleAction};
+
+/// How many numbers from the base priority on belong to us.
+pub const RULE_SPAN: u32 = 100;
+
+/// Tables that the `position` scheme may use, counted from its base.
+const POSITION_SPAN: u32 = 256;
+
+/// When anything is written at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum When {
+    /// Only while the host has two or more uplinks in the family.
+    #[default]
+    Multihomed,
+    /// Always, with a single uplink too.
+    Always,
+}
+
+/// How an interface gets its table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "scheme", rename_all = "lowercase")]
+pub enum TableScheme {
+    /// Base + interface index.
+    IfIndex {
+        /// The number before the first table.
+        base: u32,
+    },
+    /// Base + position among the managed uplinks, the first being 0.
+    Position {
+        /// The table of the first one.
+        base: u32,
+        /// Names that come first, in this order; the others follow by hardware address.
+        order: Vec<Pattern>,
+    },
+}
+
+impl Default for TableScheme {
+    fn default() -> Self {
+        Self::IfIndex { base: 76000 }
+    }
+}
+
+/// A shell-like pattern (`*`, `?`, `[a-z]`), as glob(7) has it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pattern(glob::Pattern);
+
+/// Why a text is not a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{} is not a pattern: {why}", crate::Quoted(.text))]
+pub struct InvalidPattern {
+    text: String,
+    why: &'static str,
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    ///
+    /// When brackets or stars do not add up.
+    pub fn new(text: &str) -> Result<Self, InvalidPattern> {
+        glob::Pattern::new(text).map(Self).map_err(|e| InvalidPattern {
+            text: text.to_owned(),
+            why: e.msg,
+        })
+    }
+
+    /// Whether a text fits.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        self.0.matches(text)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0.as_str(), f)
+    }
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
+/// Which interfaces an `[[interface]]` section is about. All that is given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InterfaceMatch {
+    /// The name or one of the alternative names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Pattern>,
+    /// The hardware address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// The driver; for virtual devices their kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<Pattern>,
+}
+
+impl InterfaceMatch {
+    /// Whether an interface fits.
+    #[must_use]
+    pub fn fits(&self, link: &Link) -> bool {
+        let name_fits = self.name.as_ref().is_none_or(|pattern| {
+            pattern.matches(link.name.as_str())
+                || link.alternative_names.iter().any(|n| pattern.matches(n))
+        });
+        let mac_fits = self.mac.is_none_or(|mac| link.mac == Some(mac));
+        let driver_fits = self.driver.as_ref().is_none_or(|pattern| {
+            let driver = link.driver.as_deref().or(link.kind.as_deref());
+            driver.is_some_and(|driver| pattern.matches(driver))
+        });
+        name_fits && mac_fits && driver_fits
+    }
+}
+
+/// What one `[[interface]]` section says. What it leaves out stays as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InterfaceSettings {
+    /// Which interfaces it is about.
+    #[serde(rename = "match")]
+    pub matches: InterfaceMatch,
+    /// Whether we work on them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
+    /// A table of their own, in place of the scheme's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableId>,
+    /// The base priority of their rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+}
+
+/// Everything that can be configured, checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// When anything is written.
+    pub when: When,
+    /// How tables are numbered.
+    pub tables: TableScheme,
+    /// The base priority of the rules; the block of [`RULE_SPAN`] numbers from here is ours.
+    pub priority: Priority,
+    /// The tag on every object of ours.
+    pub protocol: ProtocolId,
+    /// Whether permanent addresses, which nobody leased, count as sources too.
+    pub permanent_addresses: bool,
+    /// Sections about interfaces. Those that fit apply in order, the later ones over the
+    /// earlier ones.
+    #[serde(rename = "interface")]
+    pub interfaces: Vec<InterfaceSettings>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            when: When::default(),
+            tables: TableScheme::default(),
+            priority: Priority::observed(7600),
+            protocol: ProtocolId::observed(76),
+            permanent_addresses: false,
+            interfaces: Vec::new(),
+        }
+    }
+}
+
+/// What the settings say about one interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// Whether we work on it.
+    pub manage: bool,
+    /// Its fixed table, if it has one.
+    pub table: Option<TableId>,
+    /// The base priority of its rules.
+    pub priority: Priority,
+}
+
+impl Settings {
+    /// What the settings say about one interface.
+    #[must_use]
+    pub fn of(&self, link: &Link) -> Managed {
+        let mut managed = Managed {
+            manage: true,
+            table: None,
+            priority: self.priority,
+        };
+        for section in self.interfaces.iter().filter(|s| s.matches.fits(link)) {
+            managed.manage = section.manage.unwrap_or(managed.manage);
+            managed.table = section.table.or(managed.table);
+            managed.priority = section.priority.unwrap_or(managed.priority);
+        }
+        managed
+    }
+
+    /// Whether any section matches by driver, so that drivers have to be looked up.
+    #[must_use]
+    pub fn needs_drivers(&self) -> bool {
+        self.interfaces.iter().any(|s| s.matches.driver.is_some())
+    }
+
+    /// The base priorities in use, each the start of a block of [`RULE_SPAN`].
+    fn bases(&self) -> BTreeSet<Priority> {
+        let special = self.interfaces.iter().filter_map(|s| s.priority);
+        special.chain([self.priority]).collect()
+    }
+
+    /// The smallest base priority in use.
+    #[must_use]
+    pub fn first_priority(&self) -> Priority {
+        self.bases().first().copied().unwrap_or(self.priority)
+    }
+
+    /// Whether a priority lies in one of our blocks.
+    #[must_use]
+    pub fn owns_priority(&self, priority: Priority) -> bool {
+        self.bases()
+            .iter()
+            .any(|base| (base.get()..base.get().saturating_add(RULE_SPAN)).contains(&priority.get()))
+    }
+
+    /// Whether a table is one that the scheme or a section could give out.
+    #[must_use]
+    pub fn owns_table(&self, table: TableId) -> bool {
+        if TableId::own(table.get()).is_err() {
+            return false;
+        }
+        let by_scheme = match &self.tables {
+            TableScheme::IfIndex { base } => table.get() > *base,
+            TableScheme::Position { base, .. } => {
+                (*base..base.saturating_add(POSITION_SPAN)).contains(&table.get())
+            }
+        };
+        by_scheme || self.interfaces.iter().any(|s| s.table == Some(table))
+    }
+
+    /// Whether a rule is ours: tag, priority and table all fit. Main and local count
+    /// as tables here, since two of our rules look them up.
+    #[must_use]
+    pub fn owns_rule(&self, rule: &ObservedRule) -> bool {
+        rule.protocol == self.protocol
+            && rule.action == RuleAction::Lookup
+            && self.owns_priority(rule.priority)
+            && (self.owns_table(rule.table)
+                || rule.table == TableId::MAIN
+                || rule.table == TableId::LOCAL)
+    }
+
+    /// Whether a route is ours: tag and table both fit.
+    #[must_use]
+    pub fn owns_route(&self, route: &ObservedRoute) -> bool {
+        route.protocol == self.protocol && self.owns_table(route.table)
+    }
+}

@@ -1,0 +1,53 @@
+//! What can go wrong between us and the kernel.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Reading from the kernel failed.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    /// No netlink socket could be opened.
+    #[error("failed to open a netlink socket")]
+    Socket(#[source] io::Error),
+    /// The kernel refused a dump.
+    #[error("failed to read {what} from the kernel")]
+    Dump {
+        /// What was asked for.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Every try at a dump was interrupted by changes of others.
+    #[error("failed to read {what} from the kernel: it changed during each of {tries} tries")]
+    Interrupted {
+        /// What was asked for.
+        what: &'static str,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The connection ended before the answer was complete.
+    #[error("failed to read {what} from the kernel: the netlink connection ended")]
+    Closed {
+        /// What was asked for.
+        what: &'static str,
+    },
+}
+
+/// The kernel refused a change.
+#[derive(Debug, Error)]
+pub enum OperationError {
+    /// The process lacks CAP_NET_ADMIN in the network namespace's user namespace.
+    #[error("not permitted: changing routes and rules needs CAP_NET_ADMIN")]
+    NotPermitted,
+    /// The interface is down or gone, so that no route can use it (ENETDOWN, ENODEV).
+    #[error("the interface is down or gone")]
+    LinkDown(#[source] io::Error),
+    /// Any other answer.
+    #[error("refused by the kernel: {0}")]
+    Refused(#[source] io::Error),
+    /// The connection ended before the answer came.
+    #[error("the netlink connection ended")]
+    Closed,
+}

@@ -1,0 +1,58 @@
+//! The only part of leaseroute that speaks rtnetlink.
+//!
+//! Other crates see the [`Kernel`] trait and core's types; `convert` is the one file that
+//! knows the library's messages.
+
+mod error;
+
+pub use error::{KernelError, OperationError};
+
+use std::collections::BTreeSet;
+
+use leaseroute_core::{
+    Family, IfIndex, Link, LinkAddress, ObservedRoute, ObservedRule, Operation, ProtocolId,
+    TableId,
+};
+
+/// Which routes of table main to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MainRoutes {
+    /// The IPv4 default routes. Costs the same however many routes main holds.
+    Ipv4Defaults,
+    /// The IPv6 unicast routes of these interfaces.
+    Ipv6Of(BTreeSet<IfIndex>),
+}
+
+/// What a reconciliation asks of the kernel. Everything is read afresh on each call.
+#[allow(async_fn_in_trait, reason = "used on one thread, never as a trait object")]
+pub trait Kernel {
+    /// All interfaces.
+    async fn links(&self) -> Result<Vec<Link>, KernelError>;
+
+    /// All addresses of a family.
+    async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError>;
+
+    /// All rules of a family in the kernel's order. Empty when the kernel lacks the
+    /// family or its policy rules.
+    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError>;
+
+    /// Some routes of table main.
+    async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError>;
+
+    /// All routes of the given tables, whoever made them. A table that does not exist is
+    /// empty.
+    async fn table_routes(
+        &self,
+        family: Family,
+        tables: &BTreeSet<TableId>,
+    ) -> Result<Vec<ObservedRoute>, KernelError>;
+
+    /// Makes changes in the given order without waiting in between, and returns one
+    /// result for each. Existing on add and missing on delete are success. Objects are
+    /// tagged with `protocol`.
+    async fn execute(
+        &self,
+        operations: &[&Operation],
+        protocol: ProtocolId,
+    ) -> Vec<Result<(), OperationError>>;
+}

@@ -1,0 +1,2 @@
+//! The exit hook of ISC dhclient.
+fn main() {}
