@@ -92,7 +92,7 @@ pub(crate) trait NetworkExt {
     /// Whether every address of `other` lies in this prefix.
     fn covers(self, other: IpNetwork) -> bool;
     /// Whether this is `0.0.0.0/0` or `::/0`.
-    fn is_default(self) -> bool;
+    fn is_default(&self) -> bool;
 }
 
 impl NetworkExt for IpNetwork {
@@ -109,7 +109,7 @@ impl NetworkExt for IpNetwork {
         self.prefix() <= other.prefix() && self.contains(other.ip())
     }
 
-    fn is_default(self) -> bool {
+    fn is_default(&self) -> bool {
         self.prefix() == 0
     }
 }

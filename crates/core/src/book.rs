@@ -140,7 +140,8 @@ impl LeaseBook {
             .map(|record| &record.state);
         let state = next_state(known, &event.change);
         let changed = known.is_none_or(|known| !same_apart_from_times(known, &state));
-        self.records.insert(key, record_of(link, family, state, raw, now));
+        self.records
+            .insert(key, record_of(link, family, state, raw, now));
         Folded::Recorded { key, changed }
     }
 }
@@ -206,7 +207,10 @@ fn same_apart_from_times(a: &LeaseState, b: &LeaseState) -> bool {
     match (a, b) {
         (LeaseState::Lost, LeaseState::Lost) => true,
         (LeaseState::Held(Lease::Ipv4(a)), LeaseState::Held(Lease::Ipv4(b))) => {
-            let timeless = |lease: &Lease4| Lease4 { expires: None, ..lease.clone() };
+            let timeless = |lease: &Lease4| Lease4 {
+                expires: None,
+                ..lease.clone()
+            };
             timeless(a) == timeless(b)
         }
         (LeaseState::Held(Lease::Ipv6(a)), LeaseState::Held(Lease::Ipv6(b))) => {

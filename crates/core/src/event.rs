@@ -148,7 +148,9 @@ pub enum Refusal {
         variable: &'static str,
     },
     /// The leased address is none that a host can have.
-    #[error("variable {variable}: {value} is not an address that can be leased; the lease is refused")]
+    #[error(
+        "variable {variable}: {value} is not an address that can be leased; the lease is refused"
+    )]
     ImpossibleAddress {
         /// The variable that holds it.
         variable: &'static str,

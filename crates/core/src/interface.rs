@@ -253,8 +253,18 @@ mod tests {
             assert!(good.parse::<InterfaceName>().is_ok(), "{good}");
         }
         for bad in [
-            "", ".", "..", "a/b", "a:b", "a b", "a\tb", "a\nb", "a\x0bb", "a\0b",
-            "sixteen-bytes-xx", "../../etc/passwd",
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a:b",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "a\x0bb",
+            "a\0b",
+            "sixteen-bytes-xx",
+            "../../etc/passwd",
         ] {
             assert!(bad.parse::<InterfaceName>().is_err(), "{bad}");
         }
@@ -272,7 +282,13 @@ mod tests {
     fn hardware_addresses_read_back() {
         let mac: Mac = "02:00:5E:10:0:1".parse().unwrap();
         assert_eq!(mac.to_string(), "02:00:5e:10:00:01");
-        for bad in ["", "02:00:5e:10:00", "02:00:5e:10:00:01:02", "02:00:5e:10:00:zz", "020:0:5e:10:0:1"] {
+        for bad in [
+            "",
+            "02:00:5e:10:00",
+            "02:00:5e:10:00:01:02",
+            "02:00:5e:10:00:zz",
+            "020:0:5e:10:0:1",
+        ] {
             assert!(bad.parse::<Mac>().is_err(), "{bad}");
         }
     }

@@ -14,6 +14,7 @@
 mod address;
 mod book;
 pub mod client;
+mod diff;
 mod event;
 mod host;
 mod interface;
@@ -29,9 +30,12 @@ mod settings;
 pub use address::{Family, is_link_local, is_unicast_host};
 pub use book::{Folded, LeaseBook, Record, RecordKey};
 pub use client::Client;
+pub use diff::{plan, removal};
 pub use event::{Dropped, Event, LeaseChange, Parsed, Quoted, RawEvent, Refusal};
 pub use host::{AddressFlags, Host, Link, LinkAddress};
-pub use interface::{Device, IfIndex, InterfaceName, InterfaceRef, InvalidInterface, Mac};
+pub use interface::{
+    Device, IfIndex, InterfaceName, InterfaceRef, InvalidInterface, InvalidMac, Mac,
+};
 pub use lease::{
     ClasslessRoute, ClasslessRoutes, Lease, Lease4, Lease6, LeaseState, LeasedAddress,
     LeasedPrefix, MAX_LEASE_ROUTES, RouteOption,
@@ -39,9 +43,10 @@ pub use lease::{
 pub use model::{DesiredState, Purpose, Uplink, desired_state};
 pub use note::Note;
 pub use numbers::{InvalidNumber, Priority, ProtocolId, TableId};
-pub use plan::{Operation, Plan, Step, plan};
+pub use plan::{Operation, Plan, Step};
 pub use route::{ObservedRoute, Route, RouteKind, RouterPreference};
 pub use rule::{ObservedRule, RawRule, Rule, RuleAction, Selector};
 pub use settings::{
-    InterfaceMatch, InterfaceSettings, Managed, Pattern, RULE_SPAN, Settings, TableScheme, When,
+    InterfaceMatch, InterfaceSettings, InvalidPattern, Managed, POSITION_SPAN, Pattern, RULE_SPAN,
+    Settings, TableScheme, When,
 };

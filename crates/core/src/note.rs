@@ -1,12 +1,13 @@
 //! Things that people lose days over, said in the log and in `status`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
-use crate::interface::{Device, InterfaceName};
+use crate::interface::{Device, IfIndex, InterfaceName};
 use crate::numbers::{InvalidNumber, TableId};
 use crate::route::ObservedRoute;
 use crate::rule::ObservedRule;
@@ -45,15 +46,6 @@ pub enum Note {
         /// The route's prefix.
         destination: IpNetwork,
     },
-    /// A lease's route names a destination or a gateway that no route may have.
-    RefusedRoute {
-        /// The interface of the lease.
-        device: Device,
-        /// The route's prefix.
-        destination: IpNetwork,
-        /// The gateway it names.
-        gateway: Option<IpAddr>,
-    },
     /// A foreign route stands in our table where one of ours should be.
     ForeignRoute {
         /// The interface of the table.
@@ -67,6 +59,11 @@ pub enum Note {
         device: Device,
         /// Its master's name, when it is in the same namespace.
         master: Option<InterfaceName>,
+    },
+    /// The interface is down and keeps no routes.
+    LinkDown {
+        /// The interface.
+        device: Device,
     },
     /// The configuration says to leave the interface alone.
     Unmanaged {
@@ -90,7 +87,31 @@ pub enum Note {
     },
 }
 
-fn as_text<T: fmt::Display, S: serde::Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+impl Note {
+    /// Whether the note is about one of these interfaces, or about the host as a whole.
+    #[must_use]
+    pub fn concerns(&self, interfaces: &BTreeSet<IfIndex>) -> bool {
+        let among = |device: &Device| interfaces.contains(&device.index);
+        match self {
+            Self::AddressMissing { device, .. }
+            | Self::WideRoute { device, .. }
+            | Self::ForeignRoute { device, .. }
+            | Self::HasMaster { device, .. }
+            | Self::LinkDown { device }
+            | Self::Unmanaged { device }
+            | Self::NoTable { device, .. } => among(device),
+            Self::SharedAddress { devices, .. } | Self::SharedTable { devices, .. } => {
+                devices.iter().any(among)
+            }
+            Self::Overruled { .. } => true,
+        }
+    }
+}
+
+fn as_text<T: fmt::Display, S: serde::Serializer>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 
@@ -125,17 +146,13 @@ impl fmt::Display for Note {
                 "a foreign rule comes first and catches packets from {source}: {rule} (protocol {})",
                 rule.protocol
             ),
-            Self::WideRoute { device, destination } => write!(
+            Self::WideRoute {
+                device,
+                destination,
+            } => write!(
                 f,
                 "the lease of {device} has a route for {destination}, shorter than /8: unusual, check the DHCP server"
             ),
-            Self::RefusedRoute { device, destination, gateway } => {
-                write!(f, "the lease of {device} has a route for {destination}")?;
-                if let Some(gateway) = gateway {
-                    write!(f, " via {gateway}")?;
-                }
-                f.write_str(", which no route may name: left out")
-            }
             Self::ForeignRoute { device, route } => write!(
                 f,
                 "a foreign route (protocol {}) stands in table {} of {device} and is left there: {}",
@@ -143,15 +160,28 @@ impl fmt::Display for Note {
                 route.table,
                 route.describe(None)
             ),
-            Self::HasMaster { device, master: Some(master) } => write!(
+            Self::HasMaster {
+                device,
+                master: Some(master),
+            } => write!(
                 f,
                 "{device} belongs to {master} and is left alone; the lease should be on {master}"
             ),
-            Self::HasMaster { device, master: None } => {
+            Self::HasMaster {
+                device,
+                master: None,
+            } => {
                 write!(f, "{device} belongs to another interface and is left alone")
             }
+            Self::LinkDown { device } => write!(
+                f,
+                "{device} is down and can hold no routes; the next event after it is up completes it"
+            ),
             Self::Unmanaged { device } => {
-                write!(f, "{device} is left alone: the configuration says manage = false")
+                write!(
+                    f,
+                    "{device} is left alone: the configuration says manage = false"
+                )
             }
             Self::NoTable { device, why } => write!(f, "{device} gets no table: {why}"),
             Self::SharedTable { table, devices } => write!(

@@ -13,7 +13,9 @@ pub enum InvalidNumber {
     #[error("table {0} belongs to the kernel (0, 253 default, 254 main, 255 local)")]
     ReservedTable(u32),
     /// A rule priority that would come before the local table or after main.
-    #[error("rule priority {0} is outside 1..=32665 (100 numbers are used, all before main's 32766)")]
+    #[error(
+        "rule priority {0} is outside 1..=32665 (100 numbers are used, all before main's 32766)"
+    )]
     Priority(u32),
     /// A protocol tag of the kernel or of the boot scripts.
     #[error("protocol {0} is outside 5..=255 (0 to 4 belong to the kernel and to ip(8))")]

@@ -1,22 +1,20 @@
-//! From the wanted and the seen to an ordered list of changes.
+//! Changes to the kernel's routes and rules, and how they print.
 //!
-//! The order keeps every live source on a route at every moment: on-link routes, gateway
-//! routes, rules, then stale rules, then stale routes. A plan that is cut off anywhere is
-//! finished by the next run, since each run starts from what the kernel shows.
+//! The order of a plan keeps every live source on a route at every moment: on-link routes,
+//! gateway routes, rules, then stale rules, then stale routes. A plan that is cut off
+//! anywhere is finished by the next run, since each run starts from what the kernel shows.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::address::Family;
-use crate::host::Host;
 use crate::interface::Device;
-use crate::model::{DesiredState, Purpose};
+use crate::model::Purpose;
 use crate::note::Note;
 use crate::numbers::ProtocolId;
 use crate::route::{ObservedRoute, Route};
 use crate::rule::{ObservedRule, Rule};
-use crate::settings::Settings;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,10 +82,18 @@ impl fmt::Display for Command<'_> {
         write!(f, "ip {} ", operation.family().ip_option())?;
         match operation {
             Operation::AddRoute(route) => {
-                write!(f, "route add {route} table {} protocol {protocol}", route.table)
+                write!(
+                    f,
+                    "route add {route} table {} protocol {protocol}",
+                    route.table
+                )
             }
             Operation::ReplaceRoute(route) => {
-                write!(f, "route replace {route} table {} protocol {protocol}", route.table)
+                write!(
+                    f,
+                    "route replace {route} table {} protocol {protocol}",
+                    route.table
+                )
             }
             Operation::AddRule(rule) => write!(f, "rule add {rule} protocol {protocol}"),
             Operation::DeleteRule(rule) => {
@@ -133,17 +139,5 @@ impl fmt::Display for Plan {
             }
         }
         Ok(())
-    }
-}
-
-/// The changes that turn what `host` shows into what is wanted.
-#[must_use]
-pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
-    // Placeholder until the diff below is written.
-    let _ = (desired, host);
-    Plan {
-        steps: Vec::new(),
-        notes: Vec::new(),
-        protocol: settings.protocol,
     }
 }

@@ -100,7 +100,9 @@ impl Rule {
         let selector_matches = match &self.selector {
             Selector::All => seen.from.is_none() && seen.oif.is_none(),
             Selector::From(source) => seen.from == Some(*source) && seen.oif.is_none(),
-            Selector::Oif(name) => seen.from.is_none() && seen.oif.as_deref() == Some(name.as_str()),
+            Selector::Oif(name) => {
+                seen.from.is_none() && seen.oif.as_deref() == Some(name.as_str())
+            }
         };
         selector_matches
             && self.family == seen.family
@@ -113,6 +115,20 @@ impl Rule {
             && seen.iif.is_none()
             && seen.mark.is_none()
             && !seen.other_selectors
+    }
+}
+
+impl ObservedRule {
+    /// Whether it has no selector at all.
+    #[must_use]
+    pub fn matches_everything(&self) -> bool {
+        !self.inverted
+            && self.from.is_none()
+            && self.to.is_none()
+            && self.iif.is_none()
+            && self.oif.is_none()
+            && self.mark.is_none()
+            && !self.other_selectors
     }
 }
 

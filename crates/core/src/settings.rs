@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::host::Link;
@@ -16,10 +16,10 @@ use crate::rule::{ObservedRule, RuleAction};
 pub const RULE_SPAN: u32 = 100;
 
 /// Tables that the `position` scheme may use, counted from its base.
-const POSITION_SPAN: u32 = 256;
+pub const POSITION_SPAN: u32 = 256;
 
 /// When anything is written at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum When {
     /// Only while the host has two or more uplinks in the family.
@@ -72,10 +72,12 @@ impl Pattern {
     ///
     /// When brackets or stars do not add up.
     pub fn new(text: &str) -> Result<Self, InvalidPattern> {
-        glob::Pattern::new(text).map(Self).map_err(|e| InvalidPattern {
-            text: text.to_owned(),
-            why: e.msg,
-        })
+        glob::Pattern::new(text)
+            .map(Self)
+            .map_err(|e| InvalidPattern {
+                text: text.to_owned(),
+                why: e.msg,
+            })
     }
 
     /// Whether a text fits.
@@ -232,9 +234,9 @@ impl Settings {
     /// Whether a priority lies in one of our blocks.
     #[must_use]
     pub fn owns_priority(&self, priority: Priority) -> bool {
-        self.bases()
-            .iter()
-            .any(|base| (base.get()..base.get().saturating_add(RULE_SPAN)).contains(&priority.get()))
+        self.bases().iter().any(|base| {
+            (base.get()..base.get().saturating_add(RULE_SPAN)).contains(&priority.get())
+        })
     }
 
     /// Whether a table is one that the scheme or a section could give out.

@@ -3,15 +3,20 @@
 //! Other crates see the [`Kernel`] trait and core's types; `convert` is the one file that
 //! knows the library's messages.
 
+mod channel;
+mod convert;
 mod error;
+mod netlink;
+
+pub mod topology;
 
 pub use error::{KernelError, OperationError};
+pub use netlink::{Netlink, ReplyPath};
 
 use std::collections::BTreeSet;
 
 use leaseroute_core::{
-    Family, IfIndex, Link, LinkAddress, ObservedRoute, ObservedRule, Operation, ProtocolId,
-    TableId,
+    Family, IfIndex, Link, LinkAddress, ObservedRoute, ObservedRule, Operation, ProtocolId, TableId,
 };
 
 /// Which routes of table main to read.
@@ -24,7 +29,10 @@ pub enum MainRoutes {
 }
 
 /// What a reconciliation asks of the kernel. Everything is read afresh on each call.
-#[allow(async_fn_in_trait, reason = "used on one thread, never as a trait object")]
+#[expect(
+    async_fn_in_trait,
+    reason = "used on one thread, never as a trait object"
+)]
 pub trait Kernel {
     /// All interfaces.
     async fn links(&self) -> Result<Vec<Link>, KernelError>;

@@ -4,7 +4,9 @@
 //! thread, and processes started there stay in the namespace. Nothing of the machine's
 //! own network is ever touched.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -16,6 +18,8 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
+    /// Keeps the namespace alive and names it to the kernel.
+    handle: File,
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,7 +36,9 @@ impl Namespace {
         let thread = std::thread::Builder::new()
             .name(format!("netns-{name}"))
             .spawn(move || {
-                let made = unshare(CloneFlags::CLONE_NEWNET).map_err(io::Error::from);
+                let made = unshare(CloneFlags::CLONE_NEWNET)
+                    .map_err(io::Error::from)
+                    .and_then(|()| File::open("/proc/thread-self/ns/net"));
                 let go_on = made.is_ok();
                 if ready.send(made).is_ok() && go_on {
                     for job in queue {
@@ -41,8 +47,9 @@ impl Namespace {
                 }
             })?;
         let made = is_ready.recv().map_err(io::Error::other)?;
-        made.map(|()| Self {
+        made.map(|handle| Self {
             name: name.to_owned(),
+            handle,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -59,9 +66,14 @@ impl Namespace {
     /// # Panics
     ///
     /// When the closure panics.
-    #[expect(clippy::expect_used, reason = "a bench may stop when its own thread is gone")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a bench may stop when its own thread is gone"
+    )]
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        self.start(job).recv().expect("the closure in the namespace panicked")
+        self.start(job)
+            .recv()
+            .expect("the closure in the namespace panicked")
     }
 
     /// Starts a closure in the namespace; its result comes through the channel.
@@ -69,7 +81,10 @@ impl Namespace {
     /// # Panics
     ///
     /// When an earlier closure panicked.
-    #[expect(clippy::expect_used, reason = "a bench may stop when its own thread is gone")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a bench may stop when its own thread is gone"
+    )]
     pub fn start<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -85,6 +100,13 @@ impl Namespace {
             .send(job)
             .expect("the namespace's thread is gone");
         receiver
+    }
+}
+
+/// The open `/proc/…/ns/net`, for requests that name a namespace.
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
     }
 }
 

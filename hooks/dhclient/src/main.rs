@@ -1,2 +1,9 @@
-//! The exit hook of ISC dhclient.
-fn main() {}
+//! The exit hook of ISC dhclient, started by the shim that dhclient's script sources.
+
+use std::process::ExitCode;
+
+use leaseroute_core::Client;
+
+fn main() -> ExitCode {
+    leaseroute_runtime::hook::run(Client::Dhclient, "leaseroute-dhclient")
+}

@@ -1,1 +1,41 @@
-//! End-to-end tests with real daemons.
+//! End-to-end tests with real daemons: the parts they are made of.
+//!
+//! A [`machine::Machine`] is a host of the bench with files of its own, in which the real
+//! dhclient runs with its real script and our shim. [`servers`] are dnsmasq and radvd on
+//! the routers, [`responder`] is a DHCP server that does what no honest one can be asked
+//! to. [`kernel`] reads rules and routes with `ip -json` and says what they should be.
+//! Nothing outside namespaces made here is touched.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::missing_errors_doc,
+    reason = "this is test code: what goes wrong is to be seen at once"
+)]
+
+pub mod daemon;
+pub mod kernel;
+pub mod machine;
+pub mod responder;
+pub mod servers;
+
+use std::time::{Duration, Instant};
+
+/// How long anything that must happen may take before a test gives up. Far more than it
+/// ever needs: a loaded machine must not fail a test.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Waits until `look` sees something, and panics with what it saw last when it does not.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(seen) => return seen,
+            Err(last) => assert!(Instant::now() < deadline, "waited in vain until {what}:\n{last}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,10 +1,164 @@
-//! ISC dhclient.
+//! ISC dhclient 4.x, IPv4 and IPv6.
+//!
+//! Its script exports the event as `reason`, the interface as `interface` and the lease as
+//! `new_*` and `old_*` (dhclient-script(8)). Values are as the server sent them, or as
+//! other hooks left them: an empty one means "not given". DHCPv6 comes one address or
+//! prefix at a time, and a lifetime of 0 in a "gained" event is a removal.
 
-use crate::event::{Parsed, RawEvent, Refusal};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub(super) fn parse(_raw: &RawEvent) -> Result<Parsed, Refusal> {
+use ipnetwork::Ipv6Network;
+
+use super::fields::Fields;
+use crate::event::{Dropped, Event, LeaseChange, Parsed, RawEvent, Refusal};
+use crate::lease::{Lease4, Lease6, LeasedAddress, LeasedPrefix, RouteOption};
+
+/// What a reason means.
+#[derive(Clone, Copy)]
+enum Meaning {
+    Gained4,
+    Lost4,
+    Gained6,
+    Lost6,
+    Nothing,
+}
+
+/// Every reason of dhclient-script(8) and of dhclient.c, and what it means.
+const REASONS: &[(&str, Meaning)] = &[
+    ("BOUND", Meaning::Gained4),
+    ("RENEW", Meaning::Gained4), // also at T2: this client never says REBIND
+    ("REBIND", Meaning::Gained4),
+    ("REBOOT", Meaning::Gained4),
+    ("TIMEOUT", Meaning::Gained4), // an old lease that is still valid
+    ("EXPIRE", Meaning::Lost4),    // also after a NAK
+    ("FAIL", Meaning::Lost4),
+    ("RELEASE", Meaning::Lost4),
+    ("STOP", Meaning::Lost4),
+    ("BOUND6", Meaning::Gained6),
+    ("RENEW6", Meaning::Gained6),
+    ("REBIND6", Meaning::Gained6),
+    ("EXPIRE6", Meaning::Lost6),
+    ("RELEASE6", Meaning::Lost6),
+    ("STOP6", Meaning::Lost6),
+    ("PREINIT", Meaning::Nothing),
+    ("PREINIT6", Meaning::Nothing),
+    ("MEDIUM", Meaning::Nothing),
+    ("ARPCHECK", Meaning::Nothing),
+    ("ARPSEND", Meaning::Nothing),
+    ("NBI", Meaning::Nothing),
+    ("DEPREF6", Meaning::Nothing),
+    ("V6ONLY", Meaning::Nothing),
+];
+
+/// Where each option may be found, in order of precedence. The first name of each is the
+/// one that distributions declare, `unknown_N` is what an undeclared option gets.
+const ROUTES: &[(RouteOption, &[&str])] = &[
+    (
+        RouteOption::Classless,
+        &[
+            "new_rfc3442_classless_static_routes",
+            "new_classless_static_routes",
+            "new_unknown_121",
+        ],
+    ),
+    (
+        RouteOption::Microsoft,
+        &["new_ms_classless_static_routes", "new_unknown_249"],
+    ),
+    (RouteOption::Static, &["new_static_routes"]),
+];
+
+pub(super) fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
+    // Without an interface there is no `reason` either, only REASON=NBI.
+    let Some(reason) = raw.get("reason") else {
+        return Ok(Parsed {
+            event: None,
+            dropped: Vec::new(),
+        });
+    };
+    let Some((_, meaning)) = REASONS.iter().find(|(name, _)| *name == reason) else {
+        let why = "unknown to this version, nothing is changed";
+        return Ok(Parsed {
+            event: None,
+            dropped: vec![Dropped::new("reason", reason, why)],
+        });
+    };
+    let mut fields = Fields::new(raw);
+    let change = match meaning {
+        Meaning::Nothing => None,
+        Meaning::Gained4 => Some(gained4(&mut fields, reason)?),
+        Meaning::Lost4 => Some(LeaseChange::Lost4(
+            fields.plain("old_ip_address", "an IPv4 address"),
+        )),
+        Meaning::Gained6 => Some(gained6(&mut fields)?),
+        Meaning::Lost6 => Some(lost6(&mut fields)),
+    };
+    let event = match change {
+        None => None,
+        Some(change) => Some(Event {
+            interface: fields.interface("interface", reason)?,
+            reason: reason.to_owned(),
+            change,
+        }),
+    };
     Ok(Parsed {
-        event: None,
-        dropped: Vec::new(),
+        event,
+        dropped: fields.dropped,
     })
+}
+
+fn gained4(fields: &mut Fields<'_>, reason: &str) -> Result<LeaseChange, Refusal> {
+    let variable = "new_ip_address";
+    let address: Ipv4Addr = fields.leased(variable)?.ok_or_else(|| Refusal::NoAddress {
+        reason: reason.to_owned(),
+        variable,
+    })?;
+    Ok(LeaseChange::Gained4(Lease4 {
+        address,
+        prefix_length: fields.mask("new_subnet_mask"),
+        router: fields.router("new_routers"),
+        classless: fields.routes(ROUTES),
+        mtu: fields.mtu("new_interface_mtu"),
+        expires: fields.plain("new_expiry", "a number of seconds since 1970"),
+    }))
+}
+
+fn gained6(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
+    let address: Option<Ipv6Addr> = fields.leased("new_ip6_address")?;
+    let prefix = fields.prefix6("new_ip6_prefix")?;
+    let lifetime: Option<u64> = fields.plain("new_max_life", "a number of seconds");
+    if lifetime == Some(0) {
+        return Ok(LeaseChange::Changed6 {
+            replace: false,
+            gained: Lease6::default(),
+            lost_addresses: address.into_iter().collect(),
+            lost_prefixes: prefix.into_iter().collect(),
+        });
+    }
+    let expires = fields.end_of_life("new_life_starts", "new_max_life");
+    Ok(LeaseChange::Changed6 {
+        replace: false,
+        gained: Lease6 {
+            addresses: BTreeMap::from_iter(address.map(|a| (a, LeasedAddress { expires }))),
+            prefixes: BTreeMap::from_iter(prefix.map(|p| (p, LeasedPrefix { expires }))),
+        },
+        lost_addresses: Vec::new(),
+        lost_prefixes: Vec::new(),
+    })
+}
+
+fn lost6(fields: &mut Fields<'_>) -> LeaseChange {
+    let named = ["old_ip6_address", "old_ip6_prefix"].map(|variable| fields.get(variable));
+    if named == [None, None] {
+        return LeaseChange::Lost6;
+    }
+    let address: Option<Ipv6Addr> = fields.plain("old_ip6_address", "an IPv6 address");
+    let prefix: Option<Ipv6Network> = fields.plain("old_ip6_prefix", "an IPv6 prefix");
+    LeaseChange::Changed6 {
+        replace: false,
+        gained: Lease6::default(),
+        lost_addresses: address.into_iter().collect(),
+        lost_prefixes: prefix.into_iter().collect(),
+    }
 }

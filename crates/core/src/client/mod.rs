@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::event::{Parsed, RawEvent, Refusal};
 
 mod dhclient;
+mod fields;
 
 /// A DHCP client whose hooks we understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,23 +1,41 @@
 //! The routing model: which routes and rules a host should have.
+//!
+//! Each managed uplink has a table of its own with its on-link prefixes, the routes of its
+//! lease, the other uplinks' prefixes by its own gateway, and its default. Each source
+//! address gets three rules, so that the host's other routes keep working. The files
+//! here: `uplink` finds the uplinks and their sources, `numbering` gives out tables,
+//! `table` fills them, `rules` holds the rules, `checks` what an administrator should
+//! know.
 
+mod checks;
+mod numbering;
+mod rules;
+mod table;
+mod uplink;
+
+use std::collections::BTreeSet;
 use std::fmt;
 
+use ipnetwork::IpNetwork;
 use serde::Serialize;
 
 use crate::address::Family;
 use crate::book::LeaseBook;
 use crate::host::Host;
-use crate::interface::Device;
+use crate::interface::{Device, IfIndex};
 use crate::lease::RouteOption;
 use crate::note::Note;
 use crate::numbers::TableId;
 use crate::route::{ObservedRoute, Route};
-use crate::rule::{ObservedRule, Rule};
-use crate::settings::Settings;
+use crate::rule::Rule;
+use crate::settings::{Settings, When};
+
+pub use numbering::tables_to_read;
+pub use uplink::candidates6;
 
 /// What an object is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(tag = "purpose", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Purpose {
     /// A prefix that is on the interface's own link.
@@ -49,13 +67,21 @@ pub enum Purpose {
     LocalFirst,
 }
 
+impl Purpose {
+    /// Whether the table is of no use without this route, so that no rule may lead to it.
+    #[must_use]
+    pub fn is_essential(&self) -> bool {
+        matches!(self, Self::OnLink | Self::Gateway | Self::Default)
+    }
+}
+
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OnLink => f.write_str("on-link prefix"),
             Self::Gateway => f.write_str("way to the gateway"),
-            Self::LeaseRoute { option } => write!(f, "lease route ({option})"),
-            Self::AdvertisedRoute => f.write_str("advertised route"),
+            Self::LeaseRoute { option } => write!(f, "route of the lease ({option})"),
+            Self::AdvertisedRoute => f.write_str("route of the router advertisement"),
             Self::Neighbour { device } => write!(f, "prefix of {device}, by the own gateway"),
             Self::Default => f.write_str("own default"),
             Self::Rule { device, why } => write!(f, "{device}: {why}"),
@@ -64,15 +90,16 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Why an interface counts as an uplink, and what it gets.
+/// An interface that holds a lease or an advertised address, or that a default route of
+/// table main leads through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uplink {
     /// The interface.
     pub device: Device,
-    /// Its own table; `None` when it gets nothing (not managed, or nothing to route by).
+    /// Its own table; `None` when it gets nothing (not managed, or no source on it).
     pub table: Option<TableId>,
     /// The sources whose packets must leave by it.
-    pub sources: Vec<ipnetwork::IpNetwork>,
+    pub sources: BTreeSet<IpNetwork>,
 }
 
 /// Everything that should be there for one family.
@@ -82,19 +109,33 @@ pub struct DesiredState {
     pub family: Family,
     /// The uplinks, by index.
     pub uplinks: Vec<Uplink>,
+    /// Whether the number of uplinks calls for anything at all.
+    pub active: bool,
     /// The wanted routes with their purposes, in the order they have to be added.
     pub routes: Vec<(Route, Purpose)>,
     /// The wanted rules with their purposes, by priority.
     pub rules: Vec<(Rule, Purpose)>,
-    /// Rules of ours that stay because nobody said that their lease is gone.
-    pub kept_rules: Vec<ObservedRule>,
-    /// Routes of ours that stay for the same reason.
+    /// Routes of ours that stay because nobody said whether their lease still lives.
     pub kept_routes: Vec<ObservedRoute>,
     /// What an administrator should know.
     pub notes: Vec<Note>,
 }
 
+/// What the model works on: one moment of the host, what is known of its leases, and how
+/// it is configured.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    family: Family,
+    host: &'a Host,
+    book: &'a LeaseBook,
+    settings: &'a Settings,
+}
+
 /// What should be there for one family.
+///
+/// `host` holds the family's addresses, rules, and the routes of main and of our tables;
+/// with tables by position it holds those of the other family too, since a table has the
+/// same number in both.
 #[must_use]
 pub fn desired_state(
     family: Family,
@@ -102,14 +143,67 @@ pub fn desired_state(
     book: &LeaseBook,
     settings: &Settings,
 ) -> DesiredState {
-    let _ = (host, book, settings);
-    DesiredState {
+    let inputs = Inputs {
+        family,
+        host,
+        book,
+        settings,
+    };
+    let mut notes = Vec::new();
+    let found = uplink::find(inputs, &mut notes);
+    let tables = numbering::assign(inputs, &found, &mut notes);
+    let active = match settings.when {
+        When::Multihomed => found.len() >= 2,
+        When::Always => true,
+    };
+
+    let mut state = DesiredState {
         family,
         uplinks: Vec::new(),
+        active,
         routes: Vec::new(),
         rules: Vec::new(),
-        kept_rules: Vec::new(),
         kept_routes: Vec::new(),
-        notes: Vec::new(),
+        notes,
+    };
+    for uplink in &found {
+        let table = tables.get(&uplink.link.index).copied();
+        let table = table.filter(|_| active && uplink.managed && !uplink.sources.is_empty());
+        if let Some(table) = table {
+            if uplink.routes_known {
+                let others = found.iter().filter(|o| o.link.index != uplink.link.index);
+                state.routes.extend(table::routes(uplink, table, others));
+            } else {
+                state
+                    .kept_routes
+                    .extend(kept(inputs, table, uplink.link.index));
+            }
+            state.rules.extend(rules::of(inputs, uplink, table));
+        }
+        state.uplinks.push(Uplink {
+            device: uplink.link.device(),
+            table,
+            sources: uplink.sources.clone(),
+        });
     }
+    rules::order(inputs, &mut state.rules);
+    checks::add(inputs, &found, &mut state);
+    state
+}
+
+/// Our routes in the table of an interface whose lease is unknown.
+fn kept(inputs: Inputs<'_>, table: TableId, index: IfIndex) -> impl Iterator<Item = ObservedRoute> {
+    let Inputs {
+        family,
+        host,
+        settings,
+        ..
+    } = inputs;
+    let ours = host.own_tables.iter().filter(move |route| {
+        route.table == table
+            && route.family() == family
+            && route.oif == Some(index)
+            && settings.owns_route(route)
+    });
+    ours.cloned()
 }

@@ -1,0 +1,239 @@
+//! The command line ready to use: from here on no argument is looked at again.
+//!
+//! Files that arguments name are read and checked here, and only here.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use clap_complete::Shell;
+use leaseroute_core::{Client, Family, Host, InterfaceRef, RawEvent};
+use leaseroute_runtime::capture;
+use serde::de::DeserializeOwned;
+
+use crate::args::{Cli, Command, ConfigCommand, LeaseArgs, PlanArgs};
+use crate::error::CliError;
+use crate::report::{FORMAT, Report};
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Plan {
+        /// Events on top of what is known.
+        events: Vec<RawEvent>,
+        origin: Origin,
+        form: Form,
+    },
+    Apply {
+        events: Vec<RawEvent>,
+        form: Form,
+    },
+    Status {
+        /// The far ends to ask the kernel about, if at all.
+        verify: Option<FarEnds>,
+        form: Form,
+    },
+    Remove {
+        /// Nothing named means everything.
+        interfaces: Vec<InterfaceRef>,
+        form: Form,
+    },
+    CheckConfig {
+        form: Form,
+    },
+    ShowConfig {
+        interface: Option<InterfaceRef>,
+        form: Form,
+    },
+    Capture {
+        events: Vec<RawEvent>,
+        /// `None`: to standard output.
+        output: Option<PathBuf>,
+        mask: bool,
+    },
+    Demo,
+    Completions(Shell),
+    Man(Vec<String>),
+    Hook(Client),
+}
+
+/// How the answer is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// What a plan starts from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// This host, its leases and its configuration.
+    Here,
+    /// A host that somebody saved, without leases, and this host's configuration.
+    Snapshot(Box<Host>),
+    /// A host that somebody reported, with leases and configuration.
+    Report(Box<Report>),
+}
+
+/// Where the replies that `status --verify` asks about would go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FarEnds {
+    ipv4: IpAddr,
+    ipv6: IpAddr,
+}
+
+impl FarEnds {
+    /// The last address of each family; for a family without one an address that is set
+    /// aside for benchmarks (RFC 2544, RFC 5180) and leads to the default route.
+    fn new(addresses: &[IpAddr]) -> Self {
+        let last = |family, other| {
+            let mut of_family = addresses.iter().rev().filter(|a| Family::of(**a) == family);
+            of_family.next().copied().unwrap_or(other)
+        };
+        Self {
+            ipv4: last(Family::Ipv4, Ipv4Addr::new(198, 18, 0, 1).into()),
+            ipv6: last(
+                Family::Ipv6,
+                Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(),
+            ),
+        }
+    }
+
+    pub(crate) fn of(self, family: Family) -> IpAddr {
+        match family {
+            Family::Ipv4 => self.ipv4,
+            Family::Ipv6 => self.ipv6,
+        }
+    }
+}
+
+impl Form {
+    fn new(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+impl Request {
+    /// Reads what the arguments name.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or is not what it should be.
+    pub(crate) fn new(cli: Cli) -> Result<Self, CliError> {
+        Ok(match cli.command {
+            Command::Plan(args) => plan(args)?,
+            Command::Apply(args) => Self::Apply {
+                events: events(&args.lease)?,
+                form: Form::new(args.json),
+            },
+            Command::Status(args) => Self::Status {
+                verify: args.verify.then(|| FarEnds::new(&args.to)),
+                form: Form::new(args.json),
+            },
+            Command::Remove(args) => Self::Remove {
+                interfaces: args.interfaces,
+                form: Form::new(args.json),
+            },
+            Command::Config(ConfigCommand::Check { json }) => Self::CheckConfig {
+                form: Form::new(json),
+            },
+            Command::Config(ConfigCommand::Show { interface, json }) => Self::ShowConfig {
+                interface,
+                form: Form::new(json),
+            },
+            Command::Capture(args) => Self::Capture {
+                events: events(&args.lease)?,
+                output: args.output.filter(|path| path != Path::new("-")),
+                mask: args.mask,
+            },
+            Command::Demo => Self::Demo,
+            Command::Completions { shell } => Self::Completions(shell),
+            Command::Man { command } => Self::Man(command),
+            Command::Hook { client } => Self::Hook(client),
+        })
+    }
+}
+
+fn plan(args: PlanArgs) -> Result<Request, CliError> {
+    let origin = match (args.host, args.capture) {
+        (Some(path), _) => Origin::Snapshot(Box::new(snapshot(path)?)),
+        (None, Some(path)) => Origin::Report(Box::new(checked(&path, &read(&path)?)?)),
+        (None, None) => Origin::Here,
+    };
+    Ok(Request::Plan {
+        events: events(&args.lease)?,
+        origin,
+        form: Form::new(args.json),
+    })
+}
+
+/// The events that a file holds: one as lines, or those of a capture.
+fn events(args: &LeaseArgs) -> Result<Vec<RawEvent>, CliError> {
+    let Some(path) = &args.lease else {
+        return Ok(Vec::new());
+    };
+    let bytes = read(path)?;
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(checked(path, &bytes)?.into_events());
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(vec![capture::text(args.client, &text)])
+}
+
+/// A snapshot of a host: by itself, or within a report.
+fn snapshot(path: PathBuf) -> Result<Host, CliError> {
+    let expected = "snapshot of a host";
+    let mut value: serde_json::Value = json(&path, &read(&path)?, expected)?;
+    // All of a snapshot's parts may be left out, so that any object would pass for one.
+    let host = match value.get_mut("host") {
+        Some(host) => host.take(),
+        None if value.get("links").is_some() => value,
+        None => {
+            let source = serde::de::Error::missing_field("links");
+            return Err(CliError::Format { path, expected, source });
+        }
+    };
+    serde_json::from_value(host).map_err(|source| CliError::Format { path, expected, source })
+}
+
+/// A report in a format that is known.
+fn checked(path: &Path, bytes: &[u8]) -> Result<Report, CliError> {
+    let report: Report = json(path, bytes, "capture")?;
+    if report.version == FORMAT {
+        Ok(report)
+    } else {
+        Err(CliError::Version {
+            path: path.to_owned(),
+            found: report.version,
+            known: FORMAT,
+        })
+    }
+}
+
+fn json<T: DeserializeOwned>(
+    path: &Path,
+    bytes: &[u8],
+    expected: &'static str,
+) -> Result<T, CliError> {
+    serde_json::from_slice(bytes).map_err(|source| CliError::Format {
+        path: path.to_owned(),
+        expected,
+        source,
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CliError> {
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(path)
+    };
+    bytes.map_err(|source| CliError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,349 @@
+//! Which interfaces are uplinks, and what each of them knows: its sources, its on-link
+//! prefixes, its lease's or router's routes and its defaults.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
+use crate::host::{Host, Link, LinkAddress};
+use crate::interface::IfIndex;
+use crate::lease::Lease4;
+use crate::model::{Inputs, Purpose};
+use crate::note::Note;
+use crate::numbers::ProtocolId;
+use crate::route::{ObservedRoute, RouteKind, RouterPreference};
+
+/// What is known about one uplink in one family.
+pub(super) struct UplinkFacts<'a> {
+    pub(super) link: &'a Link,
+    /// Whether the configuration lets us work on it.
+    pub(super) managed: bool,
+    /// Addresses and prefixes whose packets must leave by it.
+    pub(super) sources: BTreeSet<IpNetwork>,
+    /// Whether its routes are known. They are not when an IPv4 lease was never reported
+    /// but our rules show that there was one.
+    pub(super) routes_known: bool,
+    /// Prefixes on its link.
+    pub(super) on_link: BTreeSet<IpNetwork>,
+    /// Routes of its lease or its routers, without defaults.
+    pub(super) routes: Vec<LearnedRoute>,
+    /// Its defaults, the best one first.
+    pub(super) defaults: Vec<LearnedDefault>,
+    /// The MTU for its routes in bytes; `None` leaves the link's.
+    pub(super) mtu: Option<u32>,
+}
+
+/// A route that a lease or a router told of. Without a gateway it is on-link.
+#[derive(Clone)]
+pub(super) struct LearnedRoute {
+    pub(super) destination: IpNetwork,
+    pub(super) gateway: Option<IpAddr>,
+    pub(super) purpose: Purpose,
+}
+
+/// A default route. Without a gateway it is on-link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LearnedDefault {
+    pub(super) gateway: Option<IpAddr>,
+    /// 0 for IPv4, the kernel's for IPv6.
+    pub(super) metric: u32,
+    pub(super) preference: RouterPreference,
+}
+
+/// Finds the uplinks of a family, by index. Interfaces that hold a lease and are no
+/// uplinks are noted.
+pub(super) fn find<'a>(inputs: Inputs<'a>, notes: &mut Vec<Note>) -> Vec<UplinkFacts<'a>> {
+    let links = inputs.host.links.values().filter(|link| !link.loopback);
+    links
+        .filter_map(|link| facts(inputs, link, notes))
+        .collect()
+}
+
+fn facts<'a>(inputs: Inputs<'a>, link: &'a Link, notes: &mut Vec<Note>) -> Option<UplinkFacts<'a>> {
+    let Inputs {
+        family,
+        host,
+        book,
+        settings,
+    } = inputs;
+    let device = link.device();
+    let holds_lease = book.lease(link.index, family).is_some();
+    let has_default = defaults_in_main(host, link.index, family).next().is_some();
+    if let Some(master) = link.master {
+        if holds_lease {
+            let master = host.links.get(&master).map(|master| master.name.clone());
+            notes.push(Note::HasMaster { device, master });
+        }
+        return None;
+    }
+    if !link.up {
+        if holds_lease {
+            notes.push(Note::LinkDown { device });
+        }
+        return None;
+    }
+    let managed = settings.of(link).manage;
+    let mut uplink = UplinkFacts {
+        link,
+        managed,
+        sources: BTreeSet::new(),
+        routes_known: true,
+        on_link: BTreeSet::new(),
+        routes: Vec::new(),
+        defaults: Vec::new(),
+        mtu: None,
+    };
+    match family {
+        Family::Ipv4 => uplink.learn4(inputs, notes),
+        Family::Ipv6 => uplink.learn6(inputs, notes),
+    }
+    let is_uplink = has_default || !uplink.sources.is_empty();
+    if is_uplink && settings.permanent_addresses {
+        let permanent = source_addresses(inputs, link.index).filter(|a| a.flags.permanent);
+        uplink
+            .sources
+            .extend(permanent.map(|a| IpNetwork::from(a.address.ip())));
+    }
+    if is_uplink && !managed && holds_lease {
+        notes.push(Note::Unmanaged { device });
+    }
+    is_uplink.then_some(uplink)
+}
+
+impl UplinkFacts<'_> {
+    fn learn4(&mut self, inputs: Inputs<'_>, notes: &mut Vec<Note>) {
+        let Inputs {
+            host,
+            book,
+            settings,
+            ..
+        } = inputs;
+        let index = self.link.index;
+        let lease = book.lease4(index).filter(|lease| {
+            let address = lease.address.into();
+            let is_there = host.has_address(index, address);
+            if !is_there {
+                let device = self.link.device();
+                notes.push(Note::AddressMissing { device, address });
+            }
+            is_there
+        });
+        for address in host.addresses_of(index, Family::Ipv4) {
+            let leased = lease.filter(|lease| address.address.ip() == IpAddr::V4(lease.address));
+            let length = leased.and_then(|lease| lease.prefix_length);
+            self.on_link.extend(on_link_prefix(address, length));
+        }
+        if let Some(lease) = lease {
+            self.sources
+                .insert(IpNetwork::from(IpAddr::V4(lease.address)));
+            self.take_lease(lease);
+            return;
+        }
+        if book.get(index, Family::Ipv4).is_none() {
+            self.sources = evident_sources(inputs, index);
+            self.routes_known = self.sources.is_empty();
+        }
+        if settings.permanent_addresses {
+            let seen = defaults_in_main(host, index, Family::Ipv4);
+            let best = seen.min_by_key(|route| (route.metric, route.gateway));
+            self.defaults.extend(best.map(|route| LearnedDefault {
+                gateway: route.gateway,
+                metric: 0,
+                preference: RouterPreference::Medium,
+            }));
+        }
+    }
+
+    fn take_lease(&mut self, lease: &Lease4) {
+        // A router equal to the leased address means that everything is on-link.
+        let gateway = |gateway: Option<std::net::Ipv4Addr>| {
+            gateway.filter(|g| *g != lease.address).map(IpAddr::V4)
+        };
+        let mut router = lease.router.map(Some);
+        if let Some(classless) = &lease.classless {
+            if classless.option.replaces_routers() {
+                let default = classless
+                    .routes
+                    .iter()
+                    .find(|r| r.destination.prefix() == 0);
+                router = default.map(|route| route.gateway);
+            }
+            let others = classless
+                .routes
+                .iter()
+                .filter(|r| r.destination.prefix() != 0);
+            self.routes.extend(others.map(|route| LearnedRoute {
+                destination: IpNetwork::V4(route.destination),
+                gateway: gateway(route.gateway),
+                purpose: Purpose::LeaseRoute {
+                    option: classless.option,
+                },
+            }));
+        }
+        self.defaults.extend(router.map(|router| LearnedDefault {
+            gateway: gateway(router),
+            metric: 0,
+            preference: RouterPreference::Medium,
+        }));
+        let mtu = lease.mtu.map(u32::from);
+        self.mtu = mtu.filter(|mtu| *mtu < self.link.mtu);
+    }
+
+    fn learn6(&mut self, inputs: Inputs<'_>, notes: &mut Vec<Note>) {
+        let Inputs { host, book, .. } = inputs;
+        let index = self.link.index;
+        let dynamic = source_addresses(inputs, index).filter(|a| !a.flags.permanent);
+        self.sources
+            .extend(dynamic.map(|a| IpNetwork::from(a.address.ip())));
+        if let Some(lease) = book.lease6(index) {
+            for address in lease.addresses.keys() {
+                let address = IpAddr::V6(*address);
+                if host.has_address(index, address) {
+                    self.sources.insert(IpNetwork::from(address));
+                } else {
+                    let device = self.link.device();
+                    notes.push(Note::AddressMissing { device, address });
+                }
+            }
+            self.sources
+                .extend(lease.prefixes.keys().map(|prefix| IpNetwork::V6(*prefix)));
+        } else if book.get(index, Family::Ipv6).is_none() {
+            self.sources.extend(evident_sources(inputs, index));
+        }
+
+        let seen = host.main.iter().filter(|route| {
+            route.oif == Some(index)
+                && route.family() == Family::Ipv6
+                && route.kind == RouteKind::Unicast
+                && !route.destination.ip().is_multicast()
+                && !is_link_local(route.destination.ip())
+        });
+        for route in seen {
+            let learned = route.protocol == ProtocolId::RA;
+            if route.destination.is_default() {
+                self.defaults.push(LearnedDefault {
+                    gateway: route.gateway,
+                    metric: route.metric,
+                    preference: route.preference,
+                });
+            } else if route.gateway.is_some() {
+                if learned {
+                    self.routes.push(LearnedRoute {
+                        destination: route.destination,
+                        gateway: route.gateway,
+                        purpose: Purpose::AdvertisedRoute,
+                    });
+                }
+            } else if (learned || route.protocol == ProtocolId::KERNEL)
+                && route.destination.prefix() < Family::Ipv6.host_length()
+            {
+                self.on_link.insert(route.destination);
+            }
+        }
+        self.defaults
+            .sort_by_key(|d| (d.metric, std::cmp::Reverse(d.preference), d.gateway));
+        self.defaults.dedup_by_key(|d| (d.metric, d.gateway));
+        part_by_preference(&mut self.defaults);
+    }
+}
+
+/// Gives the defaults of lesser routers a metric of their own, as small as order allows:
+/// the kernel makes one multipath route of all that have one metric, whatever the routers
+/// say of themselves (RFC 4191). `defaults` come in order, the best one first.
+fn part_by_preference(defaults: &mut [LearnedDefault]) {
+    let mut last: Option<(LearnedDefault, u32)> = None;
+    for default in defaults {
+        let told = *default;
+        if let Some((before, given)) = last {
+            let alike = (before.metric, before.preference) == (told.metric, told.preference);
+            let least = if alike {
+                given
+            } else {
+                given.saturating_add(1)
+            };
+            default.metric = told.metric.max(least);
+        }
+        last = Some((told, default.metric));
+    }
+}
+
+/// The on-link prefix of an address: the peer's, else the address's own with the lease's
+/// length before the kernel's. A prefix of just that address is none.
+fn on_link_prefix(address: &LinkAddress, leased_length: Option<u8>) -> Option<IpNetwork> {
+    if let Some(peer) = address.peer {
+        return Some(peer.canonical());
+    }
+    let length = leased_length.unwrap_or(address.address.prefix());
+    let is_prefix = length > 0 && length < Family::of_network(address.address).host_length();
+    let prefix = address.address.supernet_at(length);
+    (is_prefix && !is_link_local(prefix.ip())).then_some(prefix)
+}
+
+/// The addresses of an interface that can be sources at all.
+fn source_addresses<'a>(
+    inputs: Inputs<'a>,
+    index: IfIndex,
+) -> impl Iterator<Item = &'a LinkAddress> {
+    inputs.host.addresses_of(index, inputs.family).filter(|a| {
+        let address = a.address.ip();
+        !a.flags.dad_failed && is_unicast_host(address) && !is_link_local(address)
+    })
+}
+
+/// Sources of an interface whose lease nobody told us of, by the evidence of our own
+/// rules: addresses that are still on it, and prefixes whose table leads through it.
+fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
+    let Inputs {
+        family,
+        host,
+        settings,
+        ..
+    } = inputs;
+    let leads_through = |table| {
+        host.own_tables
+            .iter()
+            .any(|r| r.table == table && r.oif == Some(index) && settings.owns_route(r))
+    };
+    let ours = host
+        .rules
+        .iter()
+        .filter(|rule| rule.family == family && settings.owns_rule(rule));
+    ours.filter_map(|rule| {
+        let source = rule.from?;
+        let evident = if source.prefix() == family.host_length() {
+            host.has_address(index, source.ip())
+        } else {
+            leads_through(rule.table)
+        };
+        evident.then_some(source)
+    })
+    .collect()
+}
+
+fn defaults_in_main(
+    host: &Host,
+    index: IfIndex,
+    family: Family,
+) -> impl Iterator<Item = &ObservedRoute> {
+    host.main
+        .iter()
+        .filter(move |r| r.oif == Some(index) && r.family() == family && r.is_default())
+}
+
+/// The interfaces that could be IPv6 uplinks, as far as links and addresses tell: only
+/// their routes in table main are worth reading.
+#[must_use]
+pub fn candidates6(host: &Host) -> BTreeSet<IfIndex> {
+    let could_be = |index: &IfIndex| {
+        host.links
+            .get(index)
+            .is_some_and(|link| link.up && !link.loopback && link.master.is_none())
+    };
+    let global = host.addresses.iter().filter(|a| {
+        let address = a.address.ip();
+        Family::of(address) == Family::Ipv6 && is_unicast_host(address) && !is_link_local(address)
+    });
+    global.map(|a| a.index).filter(could_be).collect()
+}

@@ -1,0 +1,412 @@
+//! What holds for every host, every lease and every order of events.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may stop"
+)]
+
+mod support;
+
+use std::net::IpAddr;
+
+use leaseroute_core::{
+    DesiredState, Family, Folded, InterfaceMatch, InterfaceSettings, LeaseBook, Operation, Pattern,
+    Plan, Priority, Selector, Settings, TableId, TableScheme, When, desired_state, is_link_local,
+    is_unicast_host, plan,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+use support::kernel::{Kernel, Packet};
+use support::world::{Happening, Lease4Form, World, foreign, happening};
+
+/// A host on which events are taken in one after the other.
+struct Site {
+    world: World,
+    kernel: Kernel,
+    book: LeaseBook,
+    settings: Settings,
+}
+
+impl Site {
+    fn new(world: World, settings: Settings) -> Self {
+        let kernel = world.kernel();
+        Self {
+            world,
+            kernel,
+            book: LeaseBook::default(),
+            settings,
+        }
+    }
+
+    /// Lets something happen to the host and the book, and says which families a run
+    /// would look at.
+    fn happen(&mut self, happening: &Happening) -> Vec<Family> {
+        let events = self.world.happen(happening);
+        let mut kernel = self.world.kernel();
+        kernel.inherit(&self.kernel);
+        self.kernel = kernel;
+        if matches!(happening, Happening::StateLost) {
+            self.book = LeaseBook::default();
+        }
+        let mut families = Vec::new();
+        for raw in events {
+            let host = self
+                .kernel
+                .snapshot(Family::Ipv4, &self.book, &self.settings);
+            let event = raw.client.parse(&raw).unwrap().event.unwrap();
+            let folded = self.book.fold(&event, Some(raw), &host, 0);
+            assert!(matches!(folded, Folded::Recorded { .. }));
+            families.push(event.change.family());
+        }
+        if families.is_empty() {
+            families.extend(Family::BOTH);
+        }
+        families.dedup();
+        families
+    }
+
+    fn wanted(&self, family: Family) -> DesiredState {
+        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        desired_state(family, &host, &self.book, &self.settings)
+    }
+
+    fn plan(&self, family: Family) -> Plan {
+        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let desired = desired_state(family, &host, &self.book, &self.settings);
+        plan(&desired, &host, &self.settings)
+    }
+
+    fn reconcile(&mut self, family: Family) -> Plan {
+        let plan = self.plan(family);
+        self.kernel.execute_all(&plan);
+        plan
+    }
+}
+
+fn section(name: &str) -> InterfaceSettings {
+    InterfaceSettings {
+        matches: InterfaceMatch {
+            name: Some(Pattern::new(name).unwrap()),
+            ..InterfaceMatch::default()
+        },
+        ..InterfaceSettings::default()
+    }
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let when = select(vec![When::Multihomed, When::Always]);
+    let scheme = select(vec![
+        TableScheme::default(),
+        TableScheme::default(),
+        TableScheme::Position {
+            base: 100,
+            order: vec![],
+        },
+        TableScheme::Position {
+            base: 100,
+            order: vec![Pattern::new("eth0").unwrap()],
+        },
+    ]);
+    let table = section("eth1");
+    let table = InterfaceSettings {
+        table: TableId::own(500).ok(),
+        ..table
+    };
+    let shared = InterfaceSettings {
+        table: TableId::own(500).ok(),
+        ..section("eth[12]")
+    };
+    let priority = InterfaceSettings {
+        priority: Priority::base(2000).ok(),
+        ..section("eth2")
+    };
+    let unmanaged = InterfaceSettings {
+        manage: Some(false),
+        ..section("eth3")
+    };
+    let sections = proptest::sample::subsequence(vec![table, shared, priority, unmanaged], 0..=4);
+    (when, scheme, any::<bool>(), sections).prop_map(|(when, tables, permanent, interfaces)| {
+        Settings {
+            when,
+            tables,
+            permanent_addresses: permanent,
+            interfaces,
+            ..Settings::default()
+        }
+    })
+}
+
+fn site() -> impl Strategy<Value = (Settings, World)> {
+    (settings(), foreign()).prop_map(|(settings, (foreign_rules, foreign_routes))| {
+        let world = World {
+            foreign_rules,
+            foreign_routes,
+            ..World::default()
+        };
+        (settings, world)
+    })
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    proptest::collection::vec(happening(), 1..9)
+}
+
+/// All that is wanted is there, once, and nothing else of ours is, save what a foreign
+/// route keeps out and what is kept for an unknown lease.
+fn assert_reached(site: &Site, desired: &DesiredState) {
+    let (rules, routes) = site.kernel.ours(&site.settings);
+    let (_, foreign_routes) = site.kernel.foreign(&site.settings);
+    for (route, _) in &desired.routes {
+        let is_there = routes.iter().any(|seen| route.is_met_by(seen));
+        let kept_out = foreign_routes.iter().any(|seen| route.has_key_of(seen));
+        assert!(
+            is_there || kept_out,
+            "missing: {route} table {}",
+            route.table
+        );
+    }
+    for (rule, _) in &desired.rules {
+        let count = rules.iter().filter(|seen| rule.is_met_by(seen)).count();
+        assert_eq!(count, 1, "{rule}");
+    }
+    let family = desired.family;
+    for seen in rules.iter().filter(|seen| seen.family == family) {
+        assert!(
+            desired.rules.iter().any(|(rule, _)| rule.is_met_by(seen)),
+            "left: {seen}"
+        );
+    }
+    for seen in routes.iter().filter(|seen| seen.family() == family) {
+        let wanted = desired
+            .routes
+            .iter()
+            .any(|(route, _)| route.is_met_by(seen));
+        let left = format!("left: {} table {}", seen.describe(None), seen.table);
+        assert!(wanted || desired.kept_routes.contains(seen), "{left}");
+    }
+}
+
+/// No operation touches a number of others.
+fn assert_within_bounds(plan: &Plan, settings: &Settings) {
+    let own_table =
+        |table: TableId| TableId::own(table.get()).is_ok() && settings.owns_table(table);
+    assert_eq!(plan.protocol, settings.protocol);
+    for step in &plan.steps {
+        match &step.operation {
+            Operation::AddRoute(route) | Operation::ReplaceRoute(route) => {
+                assert!(own_table(route.table), "{}", plan.command(step));
+                assert_eq!(route.destination.ip(), route.destination.network());
+                assert!(route.metric != 0 || route.family() == Family::Ipv4);
+            }
+            Operation::DeleteRoute { route, .. } => assert!(settings.owns_route(route)),
+            Operation::DeleteRule(rule) => assert!(settings.owns_rule(rule)),
+            Operation::AddRule(rule) => {
+                assert!(settings.owns_priority(rule.priority));
+                match &rule.selector {
+                    Selector::All => assert_eq!(rule.table, TableId::LOCAL),
+                    Selector::Oif(_) => {
+                        assert!(rule.table == TableId::MAIN || own_table(rule.table))
+                    }
+                    Selector::From(source) => {
+                        assert!(rule.table == TableId::MAIN || own_table(rule.table));
+                        let address = source.ip();
+                        assert!(source.prefix() > 0 && is_unicast_host(address), "{rule}");
+                        assert!(!is_link_local(address), "{rule}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_plan_reaches_the_wanted_state_and_the_next_one_is_empty(
+        (settings, world) in site(),
+        happenings in happenings(),
+    ) {
+        let mut site = Site::new(world, settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let desired = site.wanted(family);
+                let plan = site.reconcile(family);
+                assert_within_bounds(&plan, &site.settings);
+                assert_reached(&site, &desired);
+                let again = site.plan(family);
+                prop_assert!(again.is_empty(), "after\n{plan}\nstill\n{again}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_objects_and_the_other_family_stay_as_they_are(
+        (settings, world) in site(),
+        happenings in happenings(),
+    ) {
+        let mut site = Site::new(world, settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let other = if family == Family::Ipv4 { Family::Ipv6 } else { Family::Ipv4 };
+                let before = site.kernel.clone();
+                site.reconcile(family);
+                prop_assert_eq!(before.foreign(&site.settings), site.kernel.foreign(&site.settings));
+                prop_assert_eq!(before.of_family(other), site.kernel.of_family(other));
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_cut_off_anywhere_is_finished_by_the_next_run(
+        (settings, world) in site(),
+        happenings in happenings(),
+    ) {
+        let mut site = Site::new(world, settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let plan = site.plan(family);
+                let start = site.kernel.clone();
+                let mut whole = start.clone();
+                whole.execute_all(&plan);
+                for cut in 0..plan.steps.len() {
+                    site.kernel = start.clone();
+                    for step in &plan.steps[..cut] {
+                        prop_assert_eq!(site.kernel.execute(&step.operation, plan.protocol), Ok(true));
+                    }
+                    site.reconcile(family);
+                    prop_assert_eq!(site.kernel.ours(&site.settings), whole.ours(&site.settings));
+                }
+                site.kernel = whole;
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_prints_as_one_command_a_line(
+        (settings, world) in site(),
+        happenings in happenings(),
+    ) {
+        let mut site = Site::new(world, settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let plan = site.reconcile(family);
+                let text = plan.to_string();
+                prop_assert_eq!(text.lines().count(), plan.steps.len());
+                for line in text.lines() {
+                    let (command, reason) = line.split_once("  # ").unwrap();
+                    let plain = |c: char| c.is_ascii_alphanumeric() || " .:/-_".contains(c);
+                    prop_assert!(command.starts_with("ip -") && command.chars().all(plain), "{line}");
+                    prop_assert!(!reason.chars().any(char::is_control), "{line}");
+                }
+            }
+        }
+    }
+}
+
+/// A host of managed cards, each with an address of its own, and nobody else's rules.
+fn tidy() -> impl Strategy<Value = (When, Vec<Happening>)> {
+    let own_address = |happening: Happening| match happening {
+        Happening::Gained4(card, form) => Happening::Gained4(
+            card,
+            Lease4Form {
+                shared: false,
+                ..form
+            },
+        ),
+        other => other,
+    };
+    let happenings = happenings().prop_map(move |list| list.into_iter().map(own_address).collect());
+    (select(vec![When::Multihomed, When::Always]), happenings)
+}
+
+/// Far away: no lease, card or foreign route of these tests covers it.
+fn far(family: Family) -> IpAddr {
+    match family {
+        Family::Ipv4 => "100.64.7.7".parse().unwrap(),
+        Family::Ipv6 => "2620:0:7::7".parse().unwrap(),
+    }
+}
+
+/// The sources whose packets to far away leave by the interface of their own table.
+fn routed_sources(kernel: &Kernel, desired: &DesiredState) -> Vec<(IpAddr, String)> {
+    let mut routed = Vec::new();
+    for uplink in desired
+        .uplinks
+        .iter()
+        .filter(|uplink| uplink.table.is_some())
+    {
+        for source in &uplink.sources {
+            let packet = Packet {
+                source: source.ip(),
+                destination: far(desired.family),
+                bound_to: None,
+            };
+            let way = kernel.way(packet);
+            if way.is_some_and(|way| {
+                way.oif == Some(uplink.device.index) && Some(way.table) == uplink.table
+            }) {
+                routed.push((source.ip(), uplink.device.to_string()));
+            }
+        }
+    }
+    routed
+}
+
+proptest! {
+    #[test]
+    fn no_source_loses_its_own_default_on_the_way((when, happenings) in tidy()) {
+        let settings = Settings { when, ..Settings::default() };
+        let mut site = Site::new(World::default(), settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let desired = site.wanted(family);
+                let plan = site.plan(family);
+                let mut kernel = site.kernel.clone();
+                kernel.execute_all(&plan);
+                let before = routed_sources(&site.kernel, &desired);
+                let mut live = routed_sources(&kernel, &desired);
+                live.retain(|source| before.contains(source));
+                for (done, step) in plan.steps.iter().enumerate() {
+                    site.kernel.execute(&step.operation, plan.protocol).unwrap();
+                    let now = routed_sources(&site.kernel, &desired);
+                    for source in &live {
+                        prop_assert!(now.contains(source), "{source:?} after {} of\n{plan}", done + 1);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_source_and_every_bound_socket_leaves_by_its_own_card((when, happenings) in tidy()) {
+        let settings = Settings { when, ..Settings::default() };
+        let mut site = Site::new(World::default(), settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let desired = site.wanted(family);
+                site.reconcile(family);
+                for uplink in &desired.uplinks {
+                    let default = desired.routes.iter().find(|(route, _)| {
+                        Some(route.table) == uplink.table && route.destination.prefix() == 0
+                    });
+                    let Some((default, _)) = default else { continue };
+                    let bound = uplink.device.name.as_str();
+                    for source in &uplink.sources {
+                        for bound_to in [None, Some(bound)] {
+                            let packet = Packet {
+                                source: source.ip(),
+                                destination: far(family),
+                                bound_to,
+                            };
+                            let way = site.kernel.way(packet);
+                            // A lease may have routes for far away itself (0.0.0.0/1).
+                            let by = way.map(|way| (way.table, way.oif));
+                            let own = (default.table, Some(uplink.device.index));
+                            prop_assert_eq!(by, Some(own), "{:?}", packet);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! Hosts with up to four cards, leases of every form, and what can happen to them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+use leaseroute_core::{
+    AddressFlags, Client, Family, IfIndex, InterfaceName, Link, LinkAddress, Mac, ObservedRoute,
+    ObservedRule, ProtocolId, RawEvent, RouterPreference,
+};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::kernel::{Kernel, main_route, usual_rules};
+use super::spelling::{Spelling, spelled};
+
+/// The most cards a host has here.
+pub const CARDS: usize = 4;
+
+/// Subnets to choose from: two of them nested, one short.
+const NETS: [(Ipv4Addr, u8); 4] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 16),
+    (Ipv4Addr::new(10, 0, 1, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(198, 51, 100, 128), 25),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    Right,
+    Missing,
+    Broken,
+    /// 255.255.255.255, and the kernel has it so, too.
+    Host,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Router {
+    None,
+    InSubnet,
+    OffLink,
+    /// The leased address itself.
+    Own,
+    /// Two that cannot be, then one that can.
+    Third,
+    /// The address of the next card.
+    NextCard,
+}
+
+/// What option 121 and its relatives say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routes {
+    None,
+    Default,
+    NoDefault,
+    /// The default first, then the on-link route its gateway needs.
+    OnLinkGateway,
+    /// A route by a gateway that no prefix covers.
+    OffLinkGateway,
+    /// The own subnet by the router, and the subnet of other cards.
+    Overlapping,
+    /// The two halves of the default, and 10.0.0.0/8.
+    Wide,
+    Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease4Form {
+    pub net: usize,
+    pub host: u8,
+    /// Whether another card could get the very same address.
+    pub shared: bool,
+    pub mask: Mask,
+    pub router: Router,
+    pub routes: Routes,
+    pub spelling: Spelling,
+    pub mtu: Option<u16>,
+    pub default_in_main: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form6 {
+    pub net: u16,
+    pub host: u8,
+    /// Leased by DHCPv6 as a /128, or made from an advertisement.
+    pub leased: bool,
+    pub prefix_on_link: bool,
+    pub delegated: bool,
+    pub tentative: bool,
+    pub routers: Vec<(u8, RouterPreference)>,
+    pub advertised_route: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Happening {
+    Gained4(usize, Lease4Form),
+    Lost4(usize),
+    Gained6(usize, Form6),
+    Lost6(usize),
+    Up(usize, bool),
+    Master(usize, bool),
+    /// Nobody reports anything and the state folder is lost.
+    StateLost,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Card {
+    pub down: bool,
+    pub master: bool,
+    pub lease4: Option<Lease4Form>,
+    pub form6: Option<Form6>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    pub cards: [Card; CARDS],
+    pub foreign_rules: Vec<ObservedRule>,
+    pub foreign_routes: Vec<ObservedRoute>,
+}
+
+pub fn index_of(card: usize) -> IfIndex {
+    IfIndex::new(u32::try_from(card).unwrap() + 2).unwrap()
+}
+
+pub fn name_of(card: usize) -> InterfaceName {
+    format!("eth{card}").parse().unwrap()
+}
+
+impl Lease4Form {
+    pub fn address(&self, card: usize) -> Ipv4Addr {
+        let (net, _) = NETS[self.net];
+        let [a, b, c, d] = net.octets();
+        let own = if self.shared {
+            0
+        } else {
+            10 + 20 * u8::try_from(card).unwrap()
+        };
+        Ipv4Addr::new(a, b, c, d + 2 + own + self.host)
+    }
+
+    fn length(&self) -> u8 {
+        match self.mask {
+            Mask::Host => 32,
+            Mask::Right | Mask::Missing | Mask::Broken => NETS[self.net].1,
+        }
+    }
+
+    fn gateway(&self) -> Ipv4Addr {
+        let [a, b, c, d] = NETS[self.net].0.octets();
+        Ipv4Addr::new(a, b, c, d + 1)
+    }
+
+    fn routers(&self, card: usize) -> Option<String> {
+        let gateway = self.gateway();
+        match self.router {
+            Router::None => None,
+            Router::InSubnet => Some(gateway.to_string()),
+            Router::OffLink => Some("203.0.113.1".to_owned()),
+            Router::Own => Some(self.address(card).to_string()),
+            Router::Third => Some(format!("0.0.0.0 255.255.255.255 {gateway}")),
+            Router::NextCard => Some(self.address((card + 1) % CARDS).to_string()),
+        }
+    }
+
+    fn classless(&self) -> Vec<(Ipv4Network, Ipv4Addr)> {
+        let route = |text: &str, gateway| (text.parse::<Ipv4Network>().unwrap(), gateway);
+        let gateway = self.gateway();
+        let off_link = Ipv4Addr::new(203, 0, 113, 1);
+        match self.routes {
+            Routes::None => vec![],
+            Routes::Default => vec![route("0.0.0.0/0", gateway)],
+            Routes::NoDefault | Routes::Broken => vec![route("198.18.5.0/24", gateway)],
+            Routes::OnLinkGateway => vec![
+                route("0.0.0.0/0", off_link),
+                route("203.0.113.1/32", Ipv4Addr::UNSPECIFIED),
+            ],
+            Routes::OffLinkGateway => {
+                vec![
+                    route("198.18.5.0/24", off_link),
+                    route("0.0.0.0/0", gateway),
+                ]
+            }
+            Routes::Overlapping => vec![
+                route("192.0.2.0/24", gateway),
+                route("10.0.0.0/16", gateway),
+                route("198.51.100.128/25", Ipv4Addr::UNSPECIFIED),
+                route("0.0.0.0/0", gateway),
+            ],
+            Routes::Wide => vec![
+                route("0.0.0.0/1", gateway),
+                route("128.0.0.0/1", gateway),
+                route("10.0.0.0/8", gateway),
+            ],
+        }
+    }
+
+    fn variables(&self, card: usize) -> BTreeMap<String, String> {
+        let mut variables = BTreeMap::new();
+        let mut set = |key: &str, value: String| variables.insert(key.to_owned(), value);
+        set("new_ip_address", self.address(card).to_string());
+        match self.mask {
+            Mask::Missing => None,
+            Mask::Broken => set("new_subnet_mask", "255.0.255.0".to_owned()),
+            Mask::Right | Mask::Host => {
+                let network = Ipv4Network::new(self.address(card), self.length()).unwrap();
+                set("new_subnet_mask", network.mask().to_string())
+            }
+        };
+        if let Some(routers) = self.routers(card) {
+            set("new_routers", routers);
+        }
+        if let Some(mtu) = self.mtu {
+            set("new_interface_mtu", mtu.to_string());
+        }
+        let routes = self.classless();
+        if !routes.is_empty() {
+            let (variable, value) = spelled(&routes, self.spelling);
+            let broken = self.routes == Routes::Broken;
+            set(variable, if broken { format!("{value} x") } else { value });
+        }
+        variables
+    }
+}
+
+impl Form6 {
+    fn network(&self) -> Ipv6Network {
+        Ipv6Network::new(Ipv6Addr::new(0x2001, 0xdb8, self.net, 0, 0, 0, 0, 0), 64).unwrap()
+    }
+
+    pub fn address(&self, card: usize) -> Ipv6Addr {
+        let own = u16::try_from(card).unwrap() * 0x100 + u16::from(self.host);
+        Ipv6Addr::new(0x2001, 0xdb8, self.net, 0, 0, 0, 0, own + 0x10)
+    }
+
+    fn delegated(&self, card: usize) -> Ipv6Network {
+        let own = u16::try_from(card).unwrap() << 8;
+        Ipv6Network::new(
+            Ipv6Addr::new(0x2001, 0xdb8, 0x1f00 + self.net, own, 0, 0, 0, 0),
+            56,
+        )
+        .unwrap()
+    }
+}
+
+impl World {
+    /// Lets something happen, and returns what the client's hook is told, one event each.
+    pub fn happen(&mut self, happening: &Happening) -> Vec<RawEvent> {
+        match happening {
+            Happening::Gained4(card, form) => {
+                self.cards[*card].lease4 = Some(*form);
+                vec![event(*card, "BOUND", form.variables(*card))]
+            }
+            Happening::Lost4(card) => {
+                let old = self.cards[*card].lease4.take();
+                let variables =
+                    old.map(|form| ("old_ip_address".to_owned(), form.address(*card).to_string()));
+                vec![event(*card, "EXPIRE", variables.into_iter().collect())]
+            }
+            Happening::Gained6(card, form) => {
+                let mut events = self.lose6(*card);
+                self.cards[*card].form6 = Some(form.clone());
+                events.extend(self.parts6(*card, "BOUND6", "new"));
+                events
+            }
+            Happening::Lost6(card) => self.lose6(*card),
+            Happening::Up(card, up) => {
+                self.cards[*card].down = !up;
+                vec![]
+            }
+            Happening::Master(card, master) => {
+                self.cards[*card].master = *master;
+                vec![]
+            }
+            Happening::StateLost => vec![],
+        }
+    }
+
+    fn lose6(&mut self, card: usize) -> Vec<RawEvent> {
+        let events = self.parts6(card, "EXPIRE6", "old");
+        self.cards[card].form6 = None;
+        events
+    }
+
+    /// DHCPv6 tells of one address or prefix at a time.
+    fn parts6(&self, card: usize, reason: &str, prefix: &str) -> Vec<RawEvent> {
+        let Some(form) = &self.cards[card].form6 else {
+            return vec![];
+        };
+        let address = form
+            .leased
+            .then(|| ("ip6_address", form.address(card).to_string()));
+        let delegated = form
+            .delegated
+            .then(|| ("ip6_prefix", form.delegated(card).to_string()));
+        let parts = address.into_iter().chain(delegated);
+        parts
+            .map(|(key, value)| event(card, reason, [(format!("{prefix}_{key}"), value)].into()))
+            .collect()
+    }
+
+    /// The kernel as clients and administrators leave it, without anything of ours.
+    pub fn kernel(&self) -> Kernel {
+        let mut kernel = Kernel {
+            rules: usual_rules(),
+            ..Kernel::default()
+        };
+        kernel
+            .links
+            .insert(IfIndex::new(1).unwrap(), link(1, "lo", None));
+        for (card, state) in self.cards.iter().enumerate() {
+            let index = index_of(card);
+            let mac = Mac::new([2, 0, 0, 0, 0, u8::try_from(9 - card).unwrap()]);
+            let mut link = link(index.get(), name_of(card).as_str(), Some(mac));
+            link.up = !state.down;
+            link.master = state.master.then(|| IfIndex::new(9).unwrap());
+            kernel.links.insert(index, link);
+            if let Some(form) = &state.lease4 {
+                add4(&mut kernel, card, form, state.down);
+            }
+            if let Some(form) = &state.form6 {
+                if !state.down {
+                    add6(&mut kernel, card, form);
+                }
+            }
+        }
+        for rule in &self.foreign_rules {
+            let place = kernel
+                .rules
+                .partition_point(|seen| seen.priority <= rule.priority);
+            kernel.rules.insert(place, rule.clone());
+        }
+        kernel.routes.extend(self.foreign_routes.iter().cloned());
+        kernel
+    }
+}
+
+fn event(card: usize, reason: &str, mut variables: BTreeMap<String, String>) -> RawEvent {
+    variables.insert("reason".to_owned(), reason.to_owned());
+    variables.insert("interface".to_owned(), name_of(card).to_string());
+    RawEvent {
+        client: Client::Dhclient,
+        arguments: Vec::new(),
+        variables,
+    }
+}
+
+fn link(index: u32, name: &str, mac: Option<Mac>) -> Link {
+    Link {
+        index: IfIndex::new(index).unwrap(),
+        name: name.parse().unwrap(),
+        alternative_names: Vec::new(),
+        mac,
+        mtu: 1500,
+        up: true,
+        carrier: true,
+        loopback: mac.is_none(),
+        master: None,
+        kind: None,
+        driver: None,
+    }
+}
+
+fn add4(kernel: &mut Kernel, card: usize, form: &Lease4Form, down: bool) {
+    let index = index_of(card);
+    let address = Ipv4Network::new(form.address(card), form.length()).unwrap();
+    kernel.addresses.push(LinkAddress {
+        index,
+        address: IpNetwork::V4(address),
+        peer: None,
+        flags: AddressFlags::default(),
+    });
+    if down {
+        return;
+    }
+    let connected = Ipv4Network::new(address.network(), address.prefix()).unwrap();
+    let metric = u32::try_from(card).unwrap() * 100;
+    kernel.routes.push(main_route(
+        connected.into(),
+        None,
+        index,
+        0,
+        ProtocolId::KERNEL,
+    ));
+    if form.default_in_main {
+        let gateway = Some(IpAddr::V4(form.gateway()));
+        let default = Family::Ipv4.default_network();
+        kernel.routes.push(main_route(
+            default,
+            gateway,
+            index,
+            metric,
+            ProtocolId::observed(3),
+        ));
+    }
+}
+
+fn add6(kernel: &mut Kernel, card: usize, form: &Form6) {
+    let index = index_of(card);
+    let length = if form.leased { 128 } else { 64 };
+    let mut add = |address: Ipv6Addr, length, flags| {
+        kernel.addresses.push(LinkAddress {
+            index,
+            address: IpNetwork::V6(Ipv6Network::new(address, length).unwrap()),
+            peer: None,
+            flags,
+        });
+    };
+    let permanent = AddressFlags {
+        permanent: true,
+        ..AddressFlags::default()
+    };
+    add(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x10), 64, permanent);
+    let flags = AddressFlags {
+        tentative: form.tentative,
+        ..AddressFlags::default()
+    };
+    add(form.address(card), length, flags);
+    if form.prefix_on_link {
+        kernel.routes.push(main_route(
+            form.network().into(),
+            None,
+            index,
+            256,
+            ProtocolId::KERNEL,
+        ));
+    }
+    let router = |number: u8| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number.into()));
+    for (number, preference) in &form.routers {
+        let default = Family::Ipv6.default_network();
+        let mut route = main_route(default, Some(router(*number)), index, 1024, ProtocolId::RA);
+        route.preference = *preference;
+        kernel.routes.push(route);
+    }
+    if form.advertised_route {
+        let destination = "2001:db8:5::/48".parse().unwrap();
+        let gateway = Some(router(1));
+        kernel.routes.push(main_route(
+            destination,
+            gateway,
+            index,
+            1024,
+            ProtocolId::RA,
+        ));
+    }
+}
+
+pub fn lease4_form() -> impl Strategy<Value = Lease4Form> {
+    let masks = [
+        Mask::Right,
+        Mask::Right,
+        Mask::Missing,
+        Mask::Broken,
+        Mask::Host,
+    ];
+    let routers = [
+        Router::InSubnet,
+        Router::InSubnet,
+        Router::None,
+        Router::OffLink,
+        Router::Own,
+        Router::Third,
+        Router::NextCard,
+    ];
+    let routes = [
+        Routes::None,
+        Routes::None,
+        Routes::Default,
+        Routes::NoDefault,
+        Routes::OnLinkGateway,
+        Routes::OffLinkGateway,
+        Routes::Overlapping,
+        Routes::Wide,
+        Routes::Broken,
+    ];
+    let mtu = option::weighted(0.3, select(vec![576, 1400, 1500, 9001]));
+    let kernel = (
+        0..NETS.len(),
+        0..2_u8,
+        prop::bool::weighted(0.1),
+        select(masks.to_vec()),
+        any::<bool>(),
+    );
+    let lease = (
+        select(routers.to_vec()),
+        select(routes.to_vec()),
+        select(Spelling::ALL),
+        mtu,
+    );
+    (kernel, lease).prop_map(|((net, host, shared, mask, default_in_main), lease)| {
+        let (router, routes, spelling, mtu) = lease;
+        Lease4Form {
+            net,
+            host,
+            shared,
+            mask,
+            router,
+            routes,
+            spelling,
+            mtu,
+            default_in_main,
+        }
+    })
+}
+
+pub fn form6() -> impl Strategy<Value = Form6> {
+    let preferences = [
+        RouterPreference::Medium,
+        RouterPreference::High,
+        RouterPreference::Low,
+    ];
+    let routers = prop::collection::btree_map(1..4_u8, select(preferences.to_vec()), 0..4);
+    (0..3_u16, 0..2_u8, any::<[bool; 5]>(), routers).prop_map(|(net, host, flags, routers)| {
+        let [
+            leased,
+            prefix_on_link,
+            delegated,
+            tentative,
+            advertised_route,
+        ] = flags;
+        Form6 {
+            net,
+            host,
+            leased,
+            prefix_on_link,
+            delegated,
+            tentative,
+            routers: routers.into_iter().collect(),
+            advertised_route,
+        }
+    })
+}
+
+pub fn happening() -> impl Strategy<Value = Happening> {
+    let card = || 0..CARDS;
+    prop_oneof![
+        8 => (card(), lease4_form()).prop_map(|(card, form)| Happening::Gained4(card, form)),
+        3 => card().prop_map(Happening::Lost4),
+        6 => (card(), form6()).prop_map(|(card, form)| Happening::Gained6(card, form)),
+        2 => card().prop_map(Happening::Lost6),
+        2 => (card(), any::<bool>()).prop_map(|(card, up)| Happening::Up(card, up)),
+        1 => (card(), any::<bool>()).prop_map(|(card, master)| Happening::Master(card, master)),
+        1 => Just(Happening::StateLost),
+    ]
+}
+
+/// Rules and routes of others, some of them made to look like ours.
+pub fn foreign() -> impl Strategy<Value = (Vec<ObservedRule>, Vec<ObservedRoute>)> {
+    (super::foreign::rules(), super::foreign::routes())
+}

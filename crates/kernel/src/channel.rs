@@ -1,0 +1,269 @@
+//! One conversation at a time over a strict-check rtnetlink socket.
+//!
+//! Owns the socket, sequence numbers and framing; knows nothing of what the messages
+//! say (`convert` does). A dump or a batch is answered completely before the next one
+//! starts, since the kernel allows one dump per socket. A conversation that was left
+//! early (a caller's deadline, or enough read) costs the socket: the next one opens a
+//! fresh one.
+//!
+//! The kernel answers route requests before sendto(2) returns (netlink(7), and
+//! `netlink_unicast_kernel()` in net/netlink/af_netlink.c), so reading without asking the
+//! event loop first is the rule here and waiting the exception. That is also why this
+//! module uses the library's socket and not its connection, which needs a task, channels
+//! and several more system calls for each request, and which drops what it cannot decode.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use rtnetlink::packet_core::{
+    NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, parse_i32,
+};
+use rtnetlink::sys::protocols::NETLINK_ROUTE;
+use rtnetlink::sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+
+use crate::error::KernelError;
+
+/// How often a dump is repeated because others changed what it reads.
+const TRIES: u32 = 10;
+/// How many changes go out before their answers are read. Answers to more than about
+/// 200 would overflow the socket's default receive buffer (212,992 bytes).
+const BATCH: usize = 64;
+/// The most that the kernel puts into one datagram of a dump, in bytes, if it is read
+/// with a buffer as large.
+pub(crate) const LARGEST: usize = 32 * 1024;
+/// The least that holds any datagram of a dump that is read with no larger buffer, in
+/// bytes (`NLMSG_GOODSIZE` in linux/netlink.h).
+pub(crate) const SMALLEST: usize = 8 * 1024;
+/// Where one message of a datagram ends and the next one starts, in bytes.
+const ALIGNMENT: usize = 4;
+
+/// A message for the kernel, header included; the sequence number is filled in when it
+/// is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request(pub(crate) Vec<u8>);
+
+/// The socket and what is needed to tell answers apart.
+pub(crate) struct Channel {
+    socket: TokioSocket,
+    sequence: u32,
+    buffer: Vec<u8>,
+    /// Whether every request was answered to its end.
+    idle: bool,
+    /// Datagrams read so far.
+    #[cfg(test)]
+    pub(crate) datagrams: usize,
+}
+
+impl Channel {
+    /// Opens a socket in the calling thread's network namespace. `capacity` is the size
+    /// of the receive buffer in bytes; it makes the kernel gather as much at a time.
+    pub(crate) fn open(capacity: usize) -> Result<Self, KernelError> {
+        Ok(Self {
+            socket: open_socket().map_err(KernelError::Socket)?,
+            sequence: 0,
+            buffer: Vec::with_capacity(capacity),
+            idle: true,
+            #[cfg(test)]
+            datagrams: 0,
+        })
+    }
+
+    /// Sends a dump request and gives the body of each message to `collect`, until the
+    /// dump ends or `collect` has enough. Starts over when the dump was interrupted.
+    pub(crate) async fn dump<T>(
+        &mut self,
+        what: &'static str,
+        request: &Request,
+        mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
+    ) -> Result<Vec<T>, KernelError> {
+        for _ in 0..TRIES {
+            let found = self.dump_once(request, &mut collect).await;
+            match found.map_err(|source| KernelError::Dump { what, source })? {
+                Some(found) => return Ok(found),
+                None => continue,
+            }
+        }
+        Err(KernelError::Interrupted { what, tries: TRIES })
+    }
+
+    /// One try at a dump; `None` when it was interrupted.
+    async fn dump_once<T>(
+        &mut self,
+        request: &Request,
+        mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
+    ) -> io::Result<Option<Vec<T>>> {
+        self.send(std::slice::from_ref(request))?;
+        let mut found = Vec::new();
+        let mut interrupted = false;
+        loop {
+            self.receive().await?;
+            for message in Messages(&self.buffer) {
+                let message = message?;
+                if message.sequence_number() != self.sequence {
+                    continue;
+                }
+                interrupted |= message.flags() & NLM_F_DUMP_INTR != 0;
+                match message.message_type() {
+                    // The end of a dump carries its status, as an error does.
+                    NLMSG_DONE | NLMSG_ERROR => {
+                        self.idle = true;
+                        status(message.payload())?;
+                        return Ok((!interrupted).then_some(found));
+                    }
+                    NLMSG_NOOP => {}
+                    _ => {
+                        if collect(message.payload(), &mut found).is_break() {
+                            return Ok((!interrupted).then_some(found));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a request that has one answer and returns its body.
+    pub(crate) async fn ask(&mut self, request: &Request) -> io::Result<Vec<u8>> {
+        self.send(std::slice::from_ref(request))?;
+        loop {
+            self.receive().await?;
+            for message in Messages(&self.buffer) {
+                let message = message?;
+                if message.sequence_number() != self.sequence {
+                    continue;
+                }
+                self.idle = true;
+                if message.message_type() == NLMSG_ERROR {
+                    status(message.payload())?;
+                }
+                return Ok(message.payload().to_vec());
+            }
+        }
+    }
+
+    /// Sends changes, each of which asks for an acknowledgement, in as few datagrams as
+    /// the receive buffer allows, and returns the kernel's answers in the same order.
+    /// An answer that never came is an error of the kind `ConnectionAborted`.
+    pub(crate) async fn change(&mut self, requests: &[Request]) -> Vec<io::Result<()>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            let start = answers.len();
+            answers.resize_with(start + batch.len(), || {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            });
+            let answers = answers.get_mut(start..).unwrap_or_default();
+            // What a broken conversation leaves unanswered stays so, and the next batch
+            // gets a new socket.
+            drop(self.change_batch(batch, answers).await);
+        }
+        answers
+    }
+
+    async fn change_batch(
+        &mut self,
+        batch: &[Request],
+        answers: &mut [io::Result<()>],
+    ) -> io::Result<()> {
+        let first = self.send(batch)?;
+        let mut left = batch.len();
+        while left > 0 {
+            self.receive().await?;
+            for message in Messages(&self.buffer) {
+                let message = message?;
+                if message.message_type() != NLMSG_ERROR {
+                    continue;
+                }
+                let position = message.sequence_number().wrapping_sub(first);
+                let answer = usize::try_from(position).ok();
+                if let Some(answer) = answer.and_then(|position| answers.get_mut(position)) {
+                    *answer = status(message.payload());
+                    left = left.saturating_sub(1);
+                }
+            }
+        }
+        self.idle = true;
+        Ok(())
+    }
+
+    /// Sends requests in one datagram and returns the first one's sequence number.
+    fn send(&mut self, requests: &[Request]) -> io::Result<u32> {
+        if !self.idle {
+            // Late answers to what was left early must not meet the next request.
+            self.socket = open_socket()?;
+        }
+        self.idle = false;
+        let first = self.sequence.wrapping_add(1);
+        self.buffer.clear();
+        for Request(request) in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            let start = self.buffer.len();
+            self.buffer.extend_from_slice(request);
+            if let Some(message) = self.buffer.get_mut(start..) {
+                NetlinkBuffer::new(message).set_sequence_number(self.sequence);
+            }
+            let end = self.buffer.len().next_multiple_of(ALIGNMENT);
+            self.buffer.resize(end, 0);
+        }
+        let kernel = SocketAddr::new(0, 0);
+        self.socket.socket_ref().send_to(&self.buffer, &kernel, 0)?;
+        Ok(first)
+    }
+
+    /// Reads one datagram into the buffer.
+    async fn receive(&mut self) -> io::Result<()> {
+        self.buffer.clear();
+        match self.socket.socket_ref().recv(&mut self.buffer, 0) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.socket.recv(&mut self.buffer).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        #[cfg(test)]
+        {
+            self.datagrams += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The messages of one datagram.
+struct Messages<'a>(&'a [u8]);
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = io::Result<NetlinkBuffer<&'a [u8]>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let bytes = std::mem::take(&mut self.0);
+        Some(match NetlinkBuffer::new_checked(bytes) {
+            Ok(message) => {
+                let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
+                let next = length.checked_next_multiple_of(ALIGNMENT);
+                self.0 = next.and_then(|next| bytes.get(next..)).unwrap_or_default();
+                Ok(message)
+            }
+            Err(error) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                error.to_string(),
+            )),
+        })
+    }
+}
+
+/// Opens a socket on which the kernel honours the filters of dump requests.
+fn open_socket() -> io::Result<TokioSocket> {
+    let socket = TokioSocket::new(NETLINK_ROUTE)?;
+    socket.socket_ref().set_netlink_get_strict_chk(true)?;
+    Ok(socket)
+}
+
+/// The status that starts the body of an acknowledgement and of a dump's end: 0 or a
+/// negative errno. Old kernels end a dump without one.
+fn status(body: &[u8]) -> io::Result<()> {
+    match body.get(..4).and_then(|code| parse_i32(code).ok()) {
+        Some(code @ ..=-1) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,317 @@
+//! The running kernel behind the [`Kernel`] trait.
+//!
+//! Owns which dumps answer a question and how the kernel's refusals are read. Framing is
+//! `channel`'s, messages are `convert`'s. Every read is filtered by the kernel where the
+//! kernel can, so that its cost follows our own objects and not the host's
+//! (rtnetlink(7), `ip_valid_fib_dump_req()` in net/ipv4/fib_frontend.c).
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::ControlFlow;
+
+use leaseroute_core::{
+    Family, IfIndex, Link, LinkAddress, ObservedRoute, ObservedRule, Operation, ProtocolId,
+    RouteKind, TableId,
+};
+use tokio::sync::Mutex;
+
+use crate::channel::{Channel, LARGEST, Request, SMALLEST};
+use crate::convert::{self, Placing, RouteFilter};
+use crate::error::{KernelError, OperationError};
+use crate::{Kernel, MainRoutes};
+
+/// Up to this many interfaces, table main is dumped once for each of them: by interface
+/// a dump of a million routes takes 0.15 s, whole it takes 0.7 s and decoding it more.
+const DUMPS_BY_INTERFACE: usize = 4;
+
+// Error numbers of the kernel's asm-generic/errno-base.h and errno.h; std has a name for
+// only some of them.
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
+const EACCES: i32 = 13;
+const EEXIST: i32 = 17;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+const EPROTONOSUPPORT: i32 = 93;
+const EOPNOTSUPP: i32 = 95;
+const EAFNOSUPPORT: i32 = 97;
+const ENETDOWN: i32 = 100;
+const ENETUNREACH: i32 = 101;
+const EHOSTUNREACH: i32 = 113;
+
+/// The way that a packet would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyPath {
+    /// The interface it leaves by; `None` when the kernel named none.
+    pub device: Option<IfIndex>,
+    /// The next hop; `None` means on-link.
+    pub gateway: Option<IpAddr>,
+    /// The table that held the route.
+    pub table: TableId,
+    /// Whether the destination is this host.
+    pub local: bool,
+}
+
+/// The kernel of the network namespace it was opened in.
+pub struct Netlink {
+    /// Locked for the length of one dump or batch: the kernel allows one dump a socket.
+    channel: Mutex<Channel>,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// When no socket can be had, or the kernel is older than 4.20 and knows no strict
+    /// checks.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with I/O enabled.
+    pub fn open() -> Result<Self, KernelError> {
+        Ok(Self {
+            channel: Mutex::new(Channel::open(LARGEST)?),
+        })
+    }
+
+    /// The way that a packet from `source` to `destination` takes, of a socket bound to
+    /// `oif` if given. `None` when the kernel would not send it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be asked.
+    pub async fn route_get(
+        &self,
+        source: IpAddr,
+        destination: IpAddr,
+        oif: Option<IfIndex>,
+    ) -> Result<Option<ReplyPath>, KernelError> {
+        let what = "the way to an address";
+        let request = convert::reply_path_request(source, destination, oif);
+        match self.channel.lock().await.ask(&request).await {
+            Ok(body) => Ok(convert::reply_path(&body)),
+            // Unreachable, prohibited and blackhole routes; the last is EINVAL in IPv4.
+            Err(error) if has_code(&error, &[ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL]) => {
+                Ok(None)
+            }
+            Err(source) => Err(KernelError::Dump { what, source }),
+        }
+    }
+
+    async fn dump<T>(
+        &self,
+        what: &'static str,
+        request: &Request,
+        convert: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, KernelError> {
+        let mut channel = self.channel.lock().await;
+        let collect = |body: &[u8], found: &mut Vec<T>| {
+            found.extend(convert(body));
+            ControlFlow::Continue(())
+        };
+        channel.dump(what, request, collect).await
+    }
+
+    /// The routes of one table that `keep` wants, of the filter's family.
+    async fn routes(
+        &self,
+        what: &'static str,
+        filter: RouteFilter,
+        keep: impl Fn(&ObservedRoute) -> bool,
+    ) -> Result<Vec<ObservedRoute>, KernelError> {
+        let request = convert::routes_request(filter);
+        let mut channel = self.channel.lock().await;
+        let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
+            let routes = convert::routes(body, filter.family);
+            // A kernel without the family answers with the routes of all others, and
+            // without the filter's table with ENOENT.
+            found.extend(
+                routes
+                    .into_iter()
+                    .filter(|r| r.table == filter.table && keep(r)),
+            );
+            ControlFlow::Continue(())
+        };
+        let found = channel.dump(what, &request, collect).await;
+        if_absent_empty(found, &[ENOENT, ENODEV])
+    }
+
+    /// The IPv4 default routes of table main, by reading no further than them.
+    ///
+    /// The kernel walks a table in the order of addresses (`fib_table_dump()` in
+    /// net/ipv4/fib_trie.c), so whatever starts at 0.0.0.0 comes first. The dump needs a
+    /// socket of its own because closing it is the only way to end a dump early.
+    async fn ipv4_defaults(&self) -> Result<Vec<ObservedRoute>, KernelError> {
+        ipv4_defaults(&mut Channel::open(SMALLEST)?).await
+    }
+}
+
+impl Kernel for Netlink {
+    async fn links(&self) -> Result<Vec<Link>, KernelError> {
+        self.dump("links", &convert::links_request(), convert::link)
+            .await
+    }
+
+    async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
+        let convert = |body: &[u8]| convert::address(body, family);
+        let found = self
+            .dump("addresses", &convert::addresses_request(family), convert)
+            .await;
+        if_absent_empty(found, &[])
+    }
+
+    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
+        let convert = |body: &[u8]| convert::rule(body, family);
+        let found = self
+            .dump("rules", &convert::rules_request(family), convert)
+            .await;
+        if_absent_empty(found, &[])
+    }
+
+    async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
+        let interfaces = match which {
+            MainRoutes::Ipv4Defaults => return self.ipv4_defaults().await,
+            MainRoutes::Ipv6Of(interfaces) => interfaces,
+        };
+        let what = "the IPv6 routes of table main";
+        let mut filter = RouteFilter {
+            family: Family::Ipv6,
+            table: TableId::MAIN,
+            oif: None,
+        };
+        let wanted = |route: &ObservedRoute| {
+            route.kind == RouteKind::Unicast
+                && route.oif.is_some_and(|oif| interfaces.contains(&oif))
+        };
+        if interfaces.len() > DUMPS_BY_INTERFACE {
+            return self.routes(what, filter, wanted).await;
+        }
+        let mut found = Vec::new();
+        for &interface in interfaces {
+            filter.oif = Some(interface);
+            // A route with several next hops shows for each of its interfaces.
+            let by_interface = |route: &ObservedRoute| wanted(route) && route.oif == filter.oif;
+            found.extend(self.routes(what, filter, by_interface).await?);
+        }
+        Ok(found)
+    }
+
+    async fn table_routes(
+        &self,
+        family: Family,
+        tables: &BTreeSet<TableId>,
+    ) -> Result<Vec<ObservedRoute>, KernelError> {
+        let mut found = Vec::new();
+        for &table in tables {
+            let filter = RouteFilter {
+                family,
+                table,
+                oif: None,
+            };
+            found.extend(self.routes("a routing table", filter, |_| true).await?);
+        }
+        Ok(found)
+    }
+
+    async fn execute(
+        &self,
+        operations: &[&Operation],
+        protocol: ProtocolId,
+    ) -> Vec<Result<(), OperationError>> {
+        if operations.is_empty() {
+            return Vec::new();
+        }
+        let requests: Vec<Request> = operations
+            .iter()
+            .map(|operation| request(operation, protocol))
+            .collect();
+        let answers = self.channel.lock().await.change(&requests).await;
+        let outcome =
+            |(operation, answer): (&&Operation, io::Result<()>)| outcome(operation, answer);
+        operations.iter().zip(answers).map(outcome).collect()
+    }
+}
+
+async fn ipv4_defaults(channel: &mut Channel) -> Result<Vec<ObservedRoute>, KernelError> {
+    let filter = RouteFilter {
+        family: Family::Ipv4,
+        table: TableId::MAIN,
+        oif: None,
+    };
+    let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
+        for route in convert::routes(body, filter.family) {
+            // 0.0.0.0/8 and the first half of a split default come before the default.
+            if route.destination.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+                return ControlFlow::Break(());
+            }
+            if route.is_default() && route.table == filter.table {
+                found.push(route);
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let request = convert::routes_request(filter);
+    let found = channel
+        .dump("the default routes of table main", &request, collect)
+        .await;
+    if_absent_empty(found, &[ENOENT])
+}
+
+fn request(operation: &Operation, protocol: ProtocolId) -> Request {
+    match operation {
+        Operation::AddRoute(route) => convert::route_request(route, protocol, Placing::Add),
+        Operation::ReplaceRoute(route) => convert::route_request(route, protocol, Placing::Replace),
+        Operation::AddRule(rule) => convert::rule_request(rule, protocol),
+        Operation::DeleteRule(rule) => convert::rule_removal(rule),
+        Operation::DeleteRoute { route, .. } => convert::route_removal(route),
+    }
+}
+
+/// What the kernel's answer means for an operation: what is as wanted already is no
+/// failure.
+fn outcome(operation: &Operation, answer: io::Result<()>) -> Result<(), OperationError> {
+    let Err(error) = answer else {
+        return Ok(());
+    };
+    let as_wanted: &[i32] = match operation {
+        Operation::AddRoute(_) | Operation::ReplaceRoute(_) | Operation::AddRule(_) => &[EEXIST],
+        // ENODEV: the interface took its routes with it.
+        Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => &[ENOENT, ESRCH, ENODEV],
+    };
+    if has_code(&error, as_wanted) {
+        Ok(())
+    } else if has_code(&error, &[EPERM, EACCES]) {
+        Err(OperationError::NotPermitted)
+    } else if has_code(&error, &[ENETDOWN, ENODEV]) {
+        Err(OperationError::LinkDown(error))
+    } else if error.kind() == io::ErrorKind::ConnectionAborted {
+        Err(OperationError::Closed)
+    } else {
+        Err(OperationError::Refused(error))
+    }
+}
+
+fn has_code(error: &io::Error, codes: &[i32]) -> bool {
+    error
+        .raw_os_error()
+        .is_some_and(|code| codes.contains(&code))
+}
+
+/// Reads the refusals of a kernel that lacks what was asked for as "there are none".
+fn if_absent_empty<T>(
+    found: Result<Vec<T>, KernelError>,
+    absent: &[i32],
+) -> Result<Vec<T>, KernelError> {
+    const NO_FAMILY: [i32; 3] = [EAFNOSUPPORT, EOPNOTSUPP, EPROTONOSUPPORT];
+    match found {
+        Err(KernelError::Dump { source, .. })
+            if has_code(&source, &NO_FAMILY) || has_code(&source, absent) =>
+        {
+            Ok(Vec::new())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,376 @@
+//! One run: takes an event in, makes the kernel fit, says what came of it.
+//!
+//! An event is taken in by whoever holds the lock. A run that finds it taken leaves its
+//! event in the inbox and waits; the holder looks into the inbox again before it lets go,
+//! so that a storm of events costs few reconciliations and none is lost. A run that was
+//! killed anywhere has left nothing that the next one does not pick up.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leaseroute_core::{
+    Event, Family, Folded, Host, InterfaceRef, LeaseBook, Plan, RawEvent, RecordKey, Settings,
+    removal,
+};
+use leaseroute_kernel::{Kernel, KernelError};
+use thiserror::Error;
+
+use crate::exit::Exit;
+use crate::lock::{Lock, Try};
+use crate::reconcile::{self, Report};
+use crate::snapshot;
+use crate::state::{LastRun, StateError, StateFolder, Waiting, now};
+use crate::{capture, logging};
+
+/// How long a run waits for the lock. A DHCP client waits with it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often one holder looks into the inbox again before it leaves the rest to those who
+/// wait.
+const LOOKS: u32 = 16;
+
+/// Why a run could not do its work.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The kernel could not be read.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// Another run held the lock for too long. The event waits in the inbox, when there is
+    /// one.
+    #[error("another run held the lock for {} s; the next event completes this one", PATIENCE.as_secs())]
+    Busy,
+    /// No interface has the name.
+    #[error("no such interface: {}", leaseroute_core::Quoted(.0.as_str()))]
+    NoInterface(InterfaceRef),
+    /// The lock cannot be had, and the work must not be done without it.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl EngineError {
+    /// The exit code that says so.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Kernel(_) => Exit::Kernel,
+            Self::Busy => Exit::Busy,
+            Self::NoInterface(_) => Exit::NoInterface,
+            Self::State(_) => Exit::State,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub enum Outcome {
+    /// We did the work: one report for each family that events came for.
+    Done {
+        /// The reports.
+        reports: Vec<Report>,
+        /// Names in events that no interface has.
+        unknown: Vec<InterfaceRef>,
+        /// Trouble with the state folder. The kernel fits nevertheless.
+        state_errors: Vec<StateError>,
+    },
+    /// Another run did it along with its own.
+    TakenIn(LastRun),
+}
+
+impl Outcome {
+    /// The exit code that says so.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::TakenIn(last) => last.exit(),
+            Self::Done {
+                reports,
+                unknown,
+                state_errors,
+            } => {
+                let failed = reports
+                    .iter()
+                    .map(Report::exit)
+                    .find(|exit| *exit != Exit::Done);
+                let missing = (!unknown.is_empty()).then_some(Exit::NoInterface);
+                let forgotten = (!state_errors.is_empty()).then_some(Exit::State);
+                failed.or(missing).or(forgotten).unwrap_or(Exit::Done)
+            }
+        }
+    }
+}
+
+/// What runs need: a kernel, settings, a state folder.
+#[derive(Debug)]
+pub struct Engine<K> {
+    kernel: K,
+    settings: Settings,
+    state: StateFolder,
+}
+
+/// What one holder of the lock has done so far.
+#[derive(Default)]
+struct Work {
+    reports: Vec<Report>,
+    unknown: Vec<InterfaceRef>,
+    state_errors: Vec<StateError>,
+}
+
+impl<K: Kernel> Engine<K> {
+    /// Puts the parts together. Nothing is read yet.
+    pub fn new(kernel: K, settings: Settings, state: StateFolder) -> Self {
+        Self {
+            kernel,
+            settings,
+            state,
+        }
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The state folder.
+    pub fn state(&self) -> &StateFolder {
+        &self.state
+    }
+
+    /// Takes one event in and makes the kernel fit.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be read, or the lock stayed taken.
+    pub async fn take(&self, event: Event, raw: &RawEvent) -> Result<Outcome, EngineError> {
+        let raw = capture::worth_keeping(raw);
+        let waiting = Waiting { event, raw };
+        let family = waiting.event.change.family();
+        match self.state.try_lock() {
+            Ok(Try::Held(lock)) => self.hold(lock, vec![waiting], &[]).await,
+            Ok(Try::Busy(file)) => {
+                let posted = self.state.post(&waiting);
+                let Some(lock) = self.state.wait(file, PATIENCE)? else {
+                    return Err(EngineError::Busy);
+                };
+                match posted {
+                    Ok(path) if !path.exists() => Ok(Outcome::TakenIn(
+                        self.state.last_run(family).unwrap_or_default(),
+                    )),
+                    Ok(_) => self.hold(lock, Vec::new(), &[]).await,
+                    Err(_) => self.hold(lock, vec![waiting], &[]).await,
+                }
+            }
+            // Without the folder the event in hand and the kernel are enough.
+            Err(error) => {
+                let mut work = Work::default();
+                work.state_errors.push(error);
+                let (book, _) = self.state.read_book();
+                self.look(&mut work, book, vec![(None, waiting)], &[])
+                    .await?;
+                Ok(work.into())
+            }
+        }
+    }
+
+    /// Makes the kernel fit what is known, in both families.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be read, or the lock stayed taken.
+    pub async fn apply(&self) -> Result<Outcome, EngineError> {
+        match self.lock() {
+            Ok(lock) => self.hold(lock, Vec::new(), &Family::BOTH).await,
+            Err(EngineError::State(error)) => {
+                let mut work = Work::default();
+                work.state_errors.push(error);
+                let (book, _) = self.state.read_book();
+                self.look(&mut work, book, Vec::new(), &Family::BOTH)
+                    .await?;
+                Ok(work.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self) -> Result<Lock, EngineError> {
+        match self.state.try_lock()? {
+            Try::Held(lock) => Ok(lock),
+            Try::Busy(file) => self.state.wait(file, PATIENCE)?.ok_or(EngineError::Busy),
+        }
+    }
+
+    /// Does the work of everybody as long as there is any, then frees the lock.
+    async fn hold(
+        &self,
+        lock: Lock,
+        own: Vec<Waiting>,
+        families: &[Family],
+    ) -> Result<Outcome, EngineError> {
+        let mut work = Work::default();
+        let mut own: Vec<(Option<PathBuf>, Waiting)> =
+            own.into_iter().map(|waiting| (None, waiting)).collect();
+        let mut families = families;
+        for _ in 0..LOOKS {
+            let (posted, errors) = self.state.inbox();
+            work.state_errors.extend(errors);
+            own.extend(
+                posted
+                    .into_iter()
+                    .map(|(path, waiting)| (Some(path), waiting)),
+            );
+            if own.is_empty() && families.is_empty() {
+                break;
+            }
+            let (book, errors) = self.state.read_book();
+            work.state_errors.extend(errors);
+            self.look(&mut work, book, std::mem::take(&mut own), families)
+                .await?;
+            families = &[];
+        }
+        drop(lock);
+        Ok(work.into())
+    }
+
+    /// Folds events into the book and reconciles the families that they concern.
+    async fn look(
+        &self,
+        work: &mut Work,
+        mut book: LeaseBook,
+        events: Vec<(Option<PathBuf>, Waiting)>,
+        families: &[Family],
+    ) -> Result<(), EngineError> {
+        let mut families: BTreeSet<Family> = families.iter().copied().collect();
+        let links = snapshot::links(&self.kernel, &self.settings).await?;
+        let host = Host {
+            links,
+            ..Host::default()
+        };
+        for key in book.retain_present(&host) {
+            work.note(self.state.remove_record(key));
+        }
+        let mut touched = BTreeSet::new();
+        let mut unknown = Vec::new();
+        let mut waited = Vec::new();
+        for (path, Waiting { event, raw }) in events {
+            match book.fold(&event, Some(raw), &host, now()) {
+                Folded::Recorded { key, changed } => {
+                    families.insert(key.1);
+                    touched.insert(key.0);
+                    logging::folded(&event, changed);
+                    if let Some(record) = book.get(key.0, key.1) {
+                        work.note(self.state.write_record(record));
+                    }
+                }
+                Folded::NoSuchInterface(interface) => {
+                    logging::no_such_interface(&interface, &event);
+                    unknown.push(interface);
+                }
+            }
+            waited.extend(path);
+        }
+
+        let mut lasts = Vec::new();
+        for family in families {
+            let none = BTreeSet::new();
+            let links = host.links.clone();
+            let settings = &self.settings;
+            let fresh = snapshot::host(&self.kernel, family, links, &book, settings, &none).await?;
+            let report = reconcile::reconcile(&self.kernel, family, fresh, &book, settings).await?;
+            logging::report(&report, &touched);
+            if !(report.is_unchanged() && waited.is_empty()) {
+                lasts.push((family, last_run(&report, &unknown)));
+            }
+            work.reports.push(report);
+        }
+        for (family, last) in lasts {
+            work.note(self.state.write_last(family, last));
+        }
+        // Those who wait look whether their file is gone: it goes last.
+        for path in waited {
+            work.note(self.state.remove(&path));
+        }
+        work.unknown.extend(unknown);
+        Ok(())
+    }
+
+    /// Takes our objects away, of one interface or all of them, and forgets the leases.
+    /// Returns what was removed and what could not be.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such interface, the kernel cannot be read, or the lock stayed
+    /// taken.
+    pub async fn remove(
+        &self,
+        only: Option<&InterfaceRef>,
+    ) -> Result<(Vec<Plan>, Vec<reconcile::Failure>), EngineError> {
+        // Without a folder there are no leases to forget, and nobody to wait for.
+        let _lock = match self.lock() {
+            Ok(lock) => Some(lock),
+            Err(EngineError::State(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let (book, _) = self.state.read_book();
+        let host = snapshot::everything(&self.kernel, &book, &self.settings).await?;
+        let link = match only {
+            None => None,
+            Some(name) => {
+                let missing = || EngineError::NoInterface(name.clone());
+                Some(host.resolve(name).ok_or_else(missing)?)
+            }
+        };
+        let forgotten = |key: &RecordKey| link.is_none_or(|link| link.index == key.0);
+        let keys = book.records().map(|record| (record.index, record.family));
+        for key in keys.filter(forgotten) {
+            self.state.remove_record(key)?;
+        }
+        let mut plans = Vec::new();
+        let mut failures = Vec::new();
+        for family in Family::BOTH {
+            let plan = removal(family, &host, &self.settings, link);
+            let mut done = Plan {
+                steps: Vec::new(),
+                notes: Vec::new(),
+                protocol: plan.protocol,
+            };
+            failures.extend(reconcile::apply(&self.kernel, plan, &mut done).await);
+            plans.push(done);
+        }
+        Ok((plans, failures))
+    }
+}
+
+impl Work {
+    fn note(&mut self, result: Result<(), StateError>) {
+        self.state_errors.extend(result.err());
+    }
+}
+
+impl From<Work> for Outcome {
+    fn from(work: Work) -> Self {
+        Self::Done {
+            reports: work.reports,
+            unknown: work.unknown,
+            state_errors: work.state_errors,
+        }
+    }
+}
+
+fn last_run(report: &Report, unknown: &[InterfaceRef]) -> LastRun {
+    let exit = match report.exit() {
+        Exit::Done if !unknown.is_empty() => Exit::NoInterface,
+        exit => exit,
+    };
+    LastRun {
+        changes: report.done.steps.len(),
+        failures: report.failure_lines().collect(),
+        unknown_interfaces: unknown.iter().map(ToString::to_string).collect(),
+        exit: exit.code(),
+        ..LastRun::default()
+    }
+}

@@ -1,0 +1,213 @@
+//! Where messages go, and what the messages of a run are.
+//!
+//! With systemd's journal they go there, else to standard error. Each event gives one info
+//! line that says what changed and why; changes are at debug level, as the ip(8) command
+//! that would make them. Foreign texts are quoted before they get here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use leaseroute_config::LogLevel;
+use leaseroute_core::{Event, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, debug, error, info, warn};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::exit::Exit;
+use crate::reconcile::Report;
+
+/// The journal's socket, systemd-journald.service(8).
+const JOURNAL: &str = "/run/systemd/journal/socket";
+
+/// Where messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// To the journal when its socket is there, else to standard error.
+    Journal,
+    /// To standard error.
+    Stderr,
+}
+
+/// Starts logging for a program of the given name. Has no effect the second time.
+pub fn start(program: &'static str, level: LogLevel, sink: Sink) {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let to_journal = sink == Sink::Journal && Path::new(JOURNAL).exists();
+    let journal = to_journal
+        .then(tracing_journald::layer)
+        .and_then(Result::ok);
+    let registry = tracing_subscriber::registry().with(level);
+    let started = match journal {
+        Some(journal) => {
+            let journal = journal.with_syslog_identifier(program.to_owned());
+            registry.with(journal).try_init()
+        }
+        None => {
+            let lines = tracing_subscriber::fmt::layer()
+                .event_format(Line { program })
+                .with_writer(io::stderr);
+            registry.with(lines).try_init()
+        }
+    };
+    // The only failure is that logging has been started already.
+    drop(started);
+}
+
+/// `program: level: message`, as other programs of the system have it.
+struct Line {
+    program: &'static str,
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let level = match *event.metadata().level() {
+            Level::ERROR => "error: ",
+            Level::WARN => "warning: ",
+            Level::INFO => "",
+            Level::DEBUG => "debug: ",
+            Level::TRACE => "trace: ",
+        };
+        write!(writer, "{}: {level}", self.program)?;
+        // Structured fields repeat the message and are for the journal.
+        let mut message = Message {
+            writer: &mut writer,
+            result: Ok(()),
+        };
+        event.record(&mut message);
+        message.result?;
+        writeln!(writer)
+    }
+}
+
+/// Writes the message of an event alone.
+struct Message<'a, 'w> {
+    writer: &'a mut Writer<'w>,
+    result: fmt::Result,
+}
+
+impl tracing::field::Visit for Message<'_, '_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.result = write!(self.writer, "{value:?}");
+        }
+    }
+}
+
+/// An event was taken in.
+pub(crate) fn folded(event: &Event, changed: bool) {
+    let family = event.change.family();
+    let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
+    debug!(interface, %family, reason, changed, "{interface}: {reason} taken in, changed: {changed}");
+}
+
+/// An event names an interface that does not exist.
+pub(crate) fn no_such_interface(interface: &InterfaceRef, event: &Event) {
+    let family = event.change.family();
+    error!(
+        "{} of {}: no such interface, nothing is set up ({family})",
+        event.reason,
+        Quoted(interface.as_str()),
+    );
+}
+
+/// A reconciliation has ended. `touched` are the interfaces that events came for.
+pub(crate) fn report(report: &Report, touched: &BTreeSet<IfIndex>) {
+    for step in &report.done.steps {
+        debug!("{}", report.done.command(step));
+    }
+    // Notes about other interfaces are repeated only when something changed.
+    let relevant = |note: &&Note| !report.is_unchanged() || note.concerns(touched);
+    for note in report.notes().filter(relevant) {
+        warn!("{note}");
+    }
+    if report.exit() == Exit::NotPermitted {
+        error!("not permitted: changing routes and rules needs CAP_NET_ADMIN");
+        return;
+    }
+    for failure in report.failure_lines() {
+        error!("failed to run {failure}");
+    }
+}
+
+/// The one info line of an event: what changed and why.
+pub(crate) fn summary(event: &Event, reports: &[Report]) {
+    let family = event.change.family();
+    let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
+    let mut changes = Changes::default();
+    let mut active = true;
+    for report in reports.iter().filter(|report| report.family == family) {
+        changes.count(&report.done);
+        active &= report.desired.active;
+    }
+    let why = if active {
+        ""
+    } else {
+        " (fewer than two uplinks)"
+    };
+    info!(interface, %family, reason, "{interface}: {reason} ({family}): {changes}{why}");
+}
+
+#[derive(Default, PartialEq, Eq)]
+struct Changes {
+    routes_added: usize,
+    routes_replaced: usize,
+    routes_deleted: usize,
+    rules_added: usize,
+    rules_deleted: usize,
+}
+
+impl Changes {
+    fn count(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            *match step.operation {
+                Operation::AddRoute(_) => &mut self.routes_added,
+                Operation::ReplaceRoute(_) => &mut self.routes_replaced,
+                Operation::AddRule(_) => &mut self.rules_added,
+                Operation::DeleteRule(_) => &mut self.rules_deleted,
+                Operation::DeleteRoute { .. } => &mut self.routes_deleted,
+            } += 1;
+        }
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.routes_added, "route", "added"),
+            (self.routes_replaced, "route", "replaced"),
+            (self.rules_added, "rule", "added"),
+            (self.rules_deleted, "rule", "deleted"),
+            (self.routes_deleted, "route", "deleted"),
+        ];
+        let mut separator = "";
+        for (count, what, done) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+            let plural = if count == 1 { "" } else { "s" };
+            write!(f, "{separator}{count} {what}{plural} {done}")?;
+            separator = ", ";
+        }
+        if separator.is_empty() {
+            f.write_str("nothing to change")?;
+        }
+        Ok(())
+    }
+}

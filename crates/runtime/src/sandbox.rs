@@ -1,0 +1,55 @@
+//! What a hook gives up before it looks at what a DHCP server sent.
+//!
+//! All capabilities but CAP_NET_ADMIN go, no program can be executed, and nothing can be
+//! written outside the state folder (Landlock, Linux 5.13 and later; on older kernels
+//! that part is missing). Each step is taken as far as the kernel allows: a hook that
+//! cannot lock itself in still does its work.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError,
+};
+use rustix::io;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs,
+};
+use tracing::debug;
+
+/// Gives up what a hook does not need. `state` may still be written to, if it exists.
+pub(crate) fn enter(state: &Path) {
+    if let Err(error) = give_up_privileges() {
+        debug!("keeping privileges that are not needed: {error}");
+    }
+    if let Err(error) = lock_in(state) {
+        debug!("running without Landlock: {error}");
+    }
+}
+
+fn give_up_privileges() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    clear_ambient_capability_set()?;
+    let held = capabilities(None)?;
+    let needed = CapabilitySet::NET_ADMIN & held.permitted;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: needed,
+            permitted: needed,
+            inheritable: CapabilitySet::empty(),
+        },
+    )
+}
+
+fn lock_in(state: &Path) -> Result<(), RulesetError> {
+    let writing = AccessFs::from_write(ABI::V3);
+    let denied: BitFlags<AccessFs> = writing | AccessFs::Execute;
+    let mut ruleset = Ruleset::default().handle_access(denied)?.create()?;
+    // A folder that cannot be opened is one that cannot be written to either.
+    if let Ok(folder) = PathFd::new(state) {
+        ruleset = ruleset.add_rule(PathBeneath::new(folder, writing))?;
+    }
+    ruleset.restrict_self().map(drop)
+}

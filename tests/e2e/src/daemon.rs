@@ -1,0 +1,62 @@
+//! A program that runs in the background of a test, with its log in a file.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use leaseroute_lab::site::Site;
+
+/// A running program; killed and waited for when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a program on a machine of the bench, output appended to `log`. It dies with
+    /// the machine's thread, even when the test is killed.
+    pub fn start(site: &Site, mut command: Command, log: &Path) -> Self {
+        let out = File::options().create(true).append(true).open(log).unwrap();
+        let err = out.try_clone().unwrap();
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = site.spawn(command).unwrap();
+        Self {
+            child,
+            log: log.to_owned(),
+        }
+    }
+
+    /// Everything it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A command that is killed when the thread that started it ends.
+#[must_use]
+pub fn tethered(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
+/// A file's text, empty when it is not there.
+#[must_use]
+pub fn read(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
