@@ -3,9 +3,10 @@
 use std::fmt;
 
 use leaseroute_core::{Family, InterfaceRef, Plan, RawEvent};
+use leaseroute_kernel::OperationError;
 use leaseroute_runtime::exit::Exit;
-use leaseroute_runtime::reconcile::Failure;
-use leaseroute_runtime::{Outcome, Paths, StateFolder};
+use leaseroute_runtime::reconcile::{Cause, Failure};
+use leaseroute_runtime::{Outcome, Paths};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -20,10 +21,8 @@ pub(crate) struct ChangeView {
     /// The events that were taken in first.
     events: Vec<EventView>,
     families: Vec<FamilyChange>,
-    /// Changes that could not be made.
-    failures: Vec<FailureView>,
-    /// The exit status.
-    exit: u8,
+    /// How the run ended.
+    exit: Exit,
 }
 
 /// What was changed in one family.
@@ -37,6 +36,8 @@ struct FamilyChange {
     uplinks: usize,
     /// The changes that were made.
     steps: Vec<StepView>,
+    /// Those that could not be made.
+    failures: Vec<FailureView>,
     notes: Vec<NoteView>,
 }
 
@@ -47,43 +48,96 @@ struct FailureView {
     cause: String,
 }
 
-impl ChangeView {
-    pub(crate) fn exit(&self) -> u8 {
-        self.exit
-    }
-}
-
 /// Makes the kernel fit, after taking events in.
 pub(crate) fn apply(events: Vec<RawEvent>) -> Result<ChangeView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
     world::block_on(async {
         let machine = Machine::open(paths, loaded)?;
-        let mut view = ChangeView {
-            version: FORMAT,
-            events: Vec::new(),
-            families: Vec::new(),
-            failures: Vec::new(),
-            exit: Exit::Done.code(),
-        };
+        let mut view = ChangeView::default();
         for raw in events {
             let parsed = raw.client.parse(&raw)?;
             if let Some(event) = parsed.event.clone() {
-                view.add(machine.engine.take(event, &raw).await?)?;
+                view.add(machine.engine.take(event, &raw).await?);
             }
             view.events.push(EventView::new(&raw, parsed));
         }
-        view.add(machine.engine.apply().await?)?;
+        view.add(machine.engine.apply().await?);
         Ok(view)
     })
 }
 
-impl ChangeView {
-    fn add(&mut self, outcome: Outcome) -> Result<(), CliError> {
-        let exit = outcome.exit();
-        if self.exit == Exit::Done.code() {
-            self.exit = exit.code();
+/// Takes our objects away, of the interfaces that are named or of all, and forgets their
+/// leases.
+pub(crate) fn remove(interfaces: &[InterfaceRef]) -> Result<ChangeView, CliError> {
+    let paths = Paths::from_environment();
+    let loaded = world::configuration(&paths)?;
+    world::block_on(async {
+        let machine = Machine::open(paths, loaded)?;
+        let mut view = ChangeView::default();
+        if interfaces.is_empty() {
+            view.removed(machine.engine.remove(None).await?);
         }
+        for interface in interfaces {
+            view.removed(machine.engine.remove(Some(interface)).await?);
+        }
+        Ok(view)
+    })
+}
+
+impl Default for ChangeView {
+    fn default() -> Self {
+        Self {
+            version: FORMAT,
+            events: Vec::new(),
+            families: Vec::new(),
+            exit: Exit::Done,
+        }
+    }
+}
+
+impl ChangeView {
+    /// How the run ended.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// What failed, each as a line for standard error.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        if self.exit == Exit::NotPermitted {
+            // It is the same for every change.
+            return vec![OperationError::NotPermitted.to_string()];
+        }
+        let failures = self.families.iter().flat_map(|family| &family.failures);
+        let line = |f: &FailureView| format!("failed to run {}: {}", f.step.command, f.cause);
+        failures.map(line).collect()
+    }
+
+    fn ended(&mut self, exit: Exit) {
+        if self.exit == Exit::Done {
+            self.exit = exit;
+        }
+    }
+
+    fn removed(&mut self, (plans, failures): (Vec<Plan>, Vec<Failure>)) {
+        self.ended(exit_of(&failures));
+        for (family, plan) in Family::BOTH.into_iter().zip(plans) {
+            let mine = failures
+                .iter()
+                .filter(|f| f.step.operation.family() == family);
+            self.family(FamilyChange {
+                family,
+                active: None,
+                uplinks: 0,
+                steps: StepView::all(&plan),
+                failures: mine.map(|f| FailureView::new(&plan, f)).collect(),
+                notes: Vec::new(),
+            });
+        }
+    }
+
+    fn add(&mut self, outcome: Outcome) {
+        self.ended(outcome.exit());
         let Outcome::Done {
             reports,
             unknown,
@@ -92,30 +146,30 @@ impl ChangeView {
         } = outcome
         else {
             // Another run made the changes. What is left for us, the next look shows.
-            return Ok(());
+            return;
         };
         for error in &state_errors {
             output::warn(&output::with_causes(error));
         }
         for report in reports {
             let failures = report.failures.iter();
-            let failures = failures.map(|failure| FailureView::new(&report.done, failure));
-            self.failures.extend(failures);
             self.family(FamilyChange {
                 family: report.family,
                 active: Some(report.desired.active),
                 uplinks: report.desired.uplinks.len(),
                 steps: StepView::all(&report.done),
+                failures: failures
+                    .map(|f| FailureView::new(&report.done, f))
+                    .collect(),
                 notes: report.notes().map(NoteView::from).collect(),
             });
         }
-        match unknown {
-            Some(name) => Err(CliError::NoInterface(name)),
-            None => Ok(()),
+        for name in unknown {
+            output::say(&CliError::NoInterface(name).to_string());
         }
     }
 
-    /// Adds to what is said of the family already; the later notes count.
+    /// Adds to what is said of the family already; the later notes and failures count.
     fn family(&mut self, change: FamilyChange) {
         let known = self.families.iter_mut().find(|f| f.family == change.family);
         match known {
@@ -135,5 +189,42 @@ impl FailureView {
             step: StepView::new(plan, &failure.step),
             cause: failure.cause.to_string(),
         }
+    }
+}
+
+/// Which exit code says that these changes failed.
+fn exit_of(failures: &[Failure]) -> Exit {
+    let not_permitted =
+        |f: &Failure| matches!(f.cause, Cause::Kernel(OperationError::NotPermitted));
+    match failures {
+        [] => Exit::Done,
+        _ if failures.iter().any(not_permitted) => Exit::NotPermitted,
+        _ => Exit::Kernel,
+    }
+}
+
+/// ip(8) commands that a shell takes; all else is a comment.
+impl fmt::Display for ChangeView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for event in &self.events {
+            event.fmt(f)?;
+        }
+        for family in &self.families {
+            write!(f, "# {}: {}", family.family, Count(family.steps.len()))?;
+            match family.failures.len() {
+                0 => writeln!(f)?,
+                failed => writeln!(f, ", {failed} failed")?,
+            }
+            if family.active == Some(false) {
+                writeln!(f, "# {}", inactive(family.family, family.uplinks))?;
+            }
+            for step in &family.steps {
+                writeln!(f, "{step}")?;
+            }
+            for note in &family.notes {
+                writeln!(f, "# note: {note}")?;
+            }
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,6 @@
 //! come from. What it accepts is well-formed but not looked at: `request` reads the files
 //! that are named here.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -240,12 +239,12 @@ Examples:
 
 /// What holds for all subcommands: exit codes, files, environment.
 fn after_help() -> String {
-    let mut text = "Exit status:\n".to_owned();
-    for (exit, meaning) in Exit::ALL {
-        // Writing to a string cannot fail.
-        drop(writeln!(text, "  {:2}  {meaning}", exit.code()));
-    }
-    text + "
+    let code = |(exit, meaning): &(Exit, &str)| format!("  {:2}  {meaning}\n", exit.code());
+    let codes: String = Exit::ALL.iter().map(code).collect();
+    format!("Exit status:\n{codes}{FILES_AND_ENVIRONMENT}")
+}
+
+const FILES_AND_ENVIRONMENT: &str = "
 Files:
   /etc/leaseroute/config.toml, /etc/leaseroute/conf.d/*.toml
       the administrator's configuration
@@ -256,8 +255,7 @@ Files:
 
 Environment:
   LEASEROUTE_CONFIG_DIR  a folder in place of both configuration folders
-  LEASEROUTE_STATE_DIR   a folder in place of /run/leaseroute"
-}
+  LEASEROUTE_STATE_DIR   a folder in place of /run/leaseroute";
 
 #[cfg(test)]
 mod tests {

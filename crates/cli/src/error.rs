@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use leaseroute_config::ConfigError;
 use leaseroute_core::{InterfaceRef, Quoted, Refusal};
 use leaseroute_kernel::KernelError;
+use leaseroute_lab::demo::DemoError;
 use leaseroute_runtime::EngineError;
 use leaseroute_runtime::exit::Exit;
 use thiserror::Error;
@@ -26,8 +27,15 @@ pub(crate) enum CliError {
         expected: &'static str,
         source: serde_json::Error,
     },
-    #[error("failed to read {}: it is of format version {found}, this program knows {known}", Name(path))]
-    Version { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "failed to read {}: it is of format version {found}, this program knows {known}",
+        Name(path)
+    )]
+    Version {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
     #[error("failed to {0}")]
     Configuration(ConfigError),
     #[error("failed to take in the event")]
@@ -42,6 +50,8 @@ pub(crate) enum CliError {
     Words(#[from] serde_json::Error),
     #[error("failed to put the configuration into words")]
     Toml(#[from] toml::ser::Error),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(transparent)]
@@ -72,6 +82,8 @@ impl CliError {
             | Self::Start(_)
             | Self::Words(_)
             | Self::Toml(_) => Exit::Failed,
+            Self::Demo(DemoError::NotPermitted(_)) => Exit::NotPermitted,
+            Self::Demo(_) => Exit::Failed,
             Self::Configuration(_) => Exit::Configuration,
             Self::Refused(_) => Exit::Refused,
             Self::NoInterface(_) => Exit::NoInterface,

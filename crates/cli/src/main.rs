@@ -1,2 +1,110 @@
-//! leaseroute.
-fn main() {}
+//! The `leaseroute` command: shows what the hooks did, does it by hand, and undoes it.
+//!
+//! `args` is the command line as typed, `request` the same ready to use; each subcommand
+//! turns a request into a view, which prints as text or JSON. What is shown is found out
+//! by `leaseroute-core`, and done by `leaseroute-runtime`.
+
+mod apply;
+mod args;
+mod config;
+mod error;
+mod generate;
+mod mask;
+mod output;
+mod plan;
+mod report;
+mod request;
+mod status;
+mod status_text;
+mod verify;
+mod view;
+mod world;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser as _;
+use leaseroute_lab::demo::DemoError;
+use leaseroute_runtime::exit::Exit;
+
+use crate::args::Cli;
+use crate::error::CliError;
+use crate::request::Request;
+
+fn main() -> ExitCode {
+    let ended = Request::new(Cli::parse()).and_then(run);
+    ended.unwrap_or_else(|error| {
+        output::say(&error.with_causes());
+        error.exit().into()
+    })
+}
+
+/// Does what is asked for and prints the answer.
+fn run(request: Request) -> Result<ExitCode, CliError> {
+    match request {
+        Request::Plan {
+            events,
+            origin,
+            form,
+        } => answer(
+            &output::render(&plan::run(events, origin, now())?, form)?,
+            Exit::Done,
+        ),
+        Request::Apply { events, form } => changed(&apply::apply(events)?, form),
+        Request::Remove { interfaces, form } => changed(&apply::remove(&interfaces)?, form),
+        Request::Status { verify, form } => {
+            let view = status::run(verify, now())?;
+            answer(&output::render(&view, form)?, view.exit())
+        }
+        Request::CheckConfig { form } => {
+            let view = config::check();
+            answer(&output::render(&view, form)?, view.exit())
+        }
+        Request::ShowConfig { interface, form } => {
+            answer(&config::show(interface.as_ref(), form)?, Exit::Done)
+        }
+        Request::Capture {
+            events,
+            output,
+            mask,
+        } => answer(
+            &report::run(events, output.as_deref(), mask, now())?,
+            Exit::Done,
+        ),
+        Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
+        Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
+        Request::Hook(client) => Ok(leaseroute_runtime::hook::run(client, "leaseroute")),
+        Request::Demo => demo(),
+    }
+}
+
+/// Tells the story with this very program in the leading part.
+fn demo() -> Result<ExitCode, CliError> {
+    match leaseroute_lab::demo::run(Path::new("/proc/self/exe")) {
+        // The audience has left.
+        Err(DemoError::Output(e)) if e.kind() == ErrorKind::BrokenPipe => {}
+        told => told?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn answer(text: &str, exit: Exit) -> Result<ExitCode, CliError> {
+    output::print(text)?;
+    Ok(exit.into())
+}
+
+fn changed(view: &apply::ChangeView, form: request::Form) -> Result<ExitCode, CliError> {
+    for failure in view.failures() {
+        output::say(&failure);
+    }
+    answer(&output::render(view, form)?, view.exit())
+}
+
+/// The time, in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs())
+}

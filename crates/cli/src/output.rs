@@ -15,7 +15,10 @@ use crate::request::Form;
 const PROGRAM: &str = "leaseroute";
 
 /// An answer in the form that was asked for.
-pub(crate) fn render<T: Serialize + fmt::Display>(view: &T, form: Form) -> Result<String, CliError> {
+pub(crate) fn render<T: Serialize + fmt::Display>(
+    view: &T,
+    form: Form,
+) -> Result<String, CliError> {
     match form {
         Form::Text => Ok(view.to_string()),
         Form::Json => Ok(serde_json::to_string_pretty(view)? + "\n"),
@@ -25,7 +28,10 @@ pub(crate) fn render<T: Serialize + fmt::Display>(view: &T, form: Form) -> Resul
 /// Prints an answer.
 pub(crate) fn print(answer: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(answer.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(answer.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         // `leaseroute status | head` is none of our trouble.
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(source) => Err(CliError::Write {

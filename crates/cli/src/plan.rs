@@ -53,7 +53,10 @@ pub(crate) fn run(events: Vec<RawEvent>, origin: Origin, now: u64) -> Result<Pla
     Ok(PlanView {
         version: FORMAT,
         events,
-        families: families.into_iter().map(|f| FamilyPlan::new(f, &world)).collect(),
+        families: families
+            .into_iter()
+            .map(|f| FamilyPlan::new(f, &world))
+            .collect(),
     })
 }
 
@@ -72,7 +75,12 @@ impl FamilyPlan {
             family,
             active: desired.active,
             steps: StepView::all(&plan),
-            notes: desired.notes.iter().chain(&plan.notes).map(NoteView::from).collect(),
+            notes: desired
+                .notes
+                .iter()
+                .chain(&plan.notes)
+                .map(NoteView::from)
+                .collect(),
             uplinks: desired.uplinks,
         }
     }

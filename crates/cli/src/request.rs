@@ -188,15 +188,20 @@ fn snapshot(path: PathBuf) -> Result<Host, CliError> {
     let expected = "snapshot of a host";
     let mut value: serde_json::Value = json(&path, &read(&path)?, expected)?;
     // All of a snapshot's parts may be left out, so that any object would pass for one.
-    let host = match value.get_mut("host") {
-        Some(host) => host.take(),
-        None if value.get("links").is_some() => value,
-        None => {
-            let source = serde::de::Error::missing_field("links");
-            return Err(CliError::Format { path, expected, source });
-        }
+    let host = value
+        .get_mut("host")
+        .map(serde_json::Value::take)
+        .unwrap_or(value);
+    let checked = if host.get("links").is_some() {
+        serde_json::from_value(host)
+    } else {
+        Err(serde::de::Error::missing_field("links"))
     };
-    serde_json::from_value(host).map_err(|source| CliError::Format { path, expected, source })
+    checked.map_err(|source| CliError::Format {
+        path,
+        expected,
+        source,
+    })
 }
 
 /// A report in a format that is known.

@@ -116,13 +116,13 @@ impl fmt::Display for NoteView {
     }
 }
 
-/// "nothing to change", "1 change", "2 changes".
+/// "no change", "1 change", "2 changes".
 pub(crate) struct Count(pub(crate) usize);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            0 => f.write_str("nothing to change"),
+            0 => f.write_str("no change"),
             1 => f.write_str("1 change"),
             n => write!(f, "{n} changes"),
         }
@@ -193,5 +193,7 @@ impl LeaseWords<'_> {
 /// Whether rules are in force for a family, and why not.
 pub(crate) fn inactive(family: Family, uplinks: usize) -> String {
     let plural = if uplinks == 1 { "" } else { "s" };
-    format!("{family} has {uplinks} uplink{plural}, and rules are written from 2 on (when = \"multihomed\")")
+    format!(
+        "{family} has {uplinks} uplink{plural}, and rules are written from 2 on (when = \"multihomed\")"
+    )
 }

@@ -37,7 +37,9 @@ pub(crate) fn configuration(paths: &Paths) -> Result<Loaded, CliError> {
 
 /// Runs something that talks to the kernel.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
     runtime.map_err(CliError::Start)?.block_on(work)
 }
 

@@ -50,6 +50,12 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
             });
             continue;
         }
+        let (hiding, others) = stale.into_iter().partition(|seen| {
+            hides_gateway(seen, route, &desired.routes)
+                && !desired.routes.iter().any(|(r, _)| r.is_met_by(seen))
+        });
+        stale = others;
+        steps.extend(deletions(host, Vec::new(), hiding));
         let operation = if in_place && stale.iter().any(|seen| route.has_key_of(seen)) {
             stale.retain(|seen| !route.has_key_of(seen));
             Operation::ReplaceRoute(route.clone())
@@ -116,6 +122,25 @@ fn rebuilt(wanted: &[(Route, Purpose)], stale: &[&ObservedRoute]) -> BTreeSet<Ke
     };
     let routes = wanted.iter().map(|(route, _)| route);
     routes.filter(|route| gives_way(route)).map(key).collect()
+}
+
+/// Whether a route stands between a wanted one and its gateway: the kernel looks for a
+/// gateway in the route's own table first, and refuses one that is not on-link there.
+fn hides_gateway(seen: &ObservedRoute, route: &Route, wanted: &[(Route, Purpose)]) -> bool {
+    let Some(gateway) = route.gateway.filter(|_| !route.onlink) else {
+        return false;
+    };
+    let other_way = seen.gateway.is_some() || seen.oif != Some(route.device.index);
+    if seen.table != route.table || !other_way || !seen.destination.contains(gateway) {
+        return false;
+    }
+    let covering = wanted.iter().map(|(wanted, _)| wanted).filter(|wanted| {
+        wanted.table == route.table
+            && wanted.gateway.is_none()
+            && wanted.destination.contains(gateway)
+    });
+    let longest = covering.map(|wanted| wanted.destination.prefix()).max();
+    longest.is_some_and(|longest| seen.destination.prefix() > longest)
 }
 
 /// The steps that delete what nothing wants any more: rules before the routes they use.

@@ -2,24 +2,26 @@
 //!
 //! Owns the socket, sequence numbers and framing; knows nothing of what the messages
 //! say (`convert` does). A dump or a batch is answered completely before the next one
-//! starts, since the kernel allows one dump per socket. A conversation that was left
-//! early (a caller's deadline, or enough read) costs the socket: the next one opens a
-//! fresh one.
+//! starts, since the kernel allows one dump per socket. A conversation that is left
+//! early, since enough was read, costs the socket: closing it is the only way to end a
+//! dump, and the next conversation opens another.
 //!
-//! The kernel answers route requests before sendto(2) returns (netlink(7), and
-//! `netlink_unicast_kernel()` in net/netlink/af_netlink.c), so reading without asking the
-//! event loop first is the rule here and waiting the exception. That is also why this
-//! module uses the library's socket and not its connection, which needs a task, channels
-//! and several more system calls for each request, and which drops what it cannot decode.
+//! Nothing here is async. The kernel has answered a route request before sendto(2)
+//! returns (`netlink_unicast_kernel()` in net/netlink/af_netlink.c), so there is nothing
+//! to wait for; the receive timeout is a safety net. That is why this module uses the
+//! library's socket and not its connection, whose task, channels and event loop cost more
+//! than the dumps themselves, and which drops what it cannot decode.
 
 use std::io;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use rtnetlink::packet_core::{
     NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, parse_i32,
 };
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
-use rtnetlink::sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
+use rtnetlink::sys::{Socket, SocketAddr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::error::KernelError;
 
@@ -28,12 +30,12 @@ const TRIES: u32 = 10;
 /// How many changes go out before their answers are read. Answers to more than about
 /// 200 would overflow the socket's default receive buffer (212,992 bytes).
 const BATCH: usize = 64;
-/// The most that the kernel puts into one datagram of a dump, in bytes, if it is read
-/// with a buffer as large.
-pub(crate) const LARGEST: usize = 32 * 1024;
-/// The least that holds any datagram of a dump that is read with no larger buffer, in
-/// bytes (`NLMSG_GOODSIZE` in linux/netlink.h).
-pub(crate) const SMALLEST: usize = 8 * 1024;
+/// How much one read takes, in bytes. The kernel gathers as much for one datagram of a
+/// dump, but never less than `NLMSG_GOODSIZE` (linux/netlink.h: 8 KiB at most), which has
+/// to fit. More would make the dumps that are cut off dearer.
+const READ: usize = 8 * 1024;
+/// The longest wait for an answer, which only a broken kernel would need.
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Where one message of a datagram ends and the next one starts, in bytes.
 const ALIGNMENT: usize = 4;
 
@@ -44,7 +46,7 @@ pub(crate) struct Request(pub(crate) Vec<u8>);
 
 /// The socket and what is needed to tell answers apart.
 pub(crate) struct Channel {
-    socket: TokioSocket,
+    socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
     /// Whether every request was answered to its end.
@@ -55,13 +57,12 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Opens a socket in the calling thread's network namespace. `capacity` is the size
-    /// of the receive buffer in bytes; it makes the kernel gather as much at a time.
-    pub(crate) fn open(capacity: usize) -> Result<Self, KernelError> {
+    /// Opens a socket in the calling thread's network namespace.
+    pub(crate) fn open() -> Result<Self, KernelError> {
         Ok(Self {
             socket: open_socket().map_err(KernelError::Socket)?,
             sequence: 0,
-            buffer: Vec::with_capacity(capacity),
+            buffer: Vec::with_capacity(READ),
             idle: true,
             #[cfg(test)]
             datagrams: 0,
@@ -70,14 +71,14 @@ impl Channel {
 
     /// Sends a dump request and gives the body of each message to `collect`, until the
     /// dump ends or `collect` has enough. Starts over when the dump was interrupted.
-    pub(crate) async fn dump<T>(
+    pub(crate) fn dump<T>(
         &mut self,
         what: &'static str,
         request: &Request,
         mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
     ) -> Result<Vec<T>, KernelError> {
         for _ in 0..TRIES {
-            let found = self.dump_once(request, &mut collect).await;
+            let found = self.dump_once(request, &mut collect);
             match found.map_err(|source| KernelError::Dump { what, source })? {
                 Some(found) => return Ok(found),
                 None => continue,
@@ -87,7 +88,7 @@ impl Channel {
     }
 
     /// One try at a dump; `None` when it was interrupted.
-    async fn dump_once<T>(
+    fn dump_once<T>(
         &mut self,
         request: &Request,
         mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
@@ -95,8 +96,12 @@ impl Channel {
         self.send(std::slice::from_ref(request))?;
         let mut found = Vec::new();
         let mut interrupted = false;
+        let mut enough = false;
         loop {
-            self.receive().await?;
+            // A short dump ends in the datagram after its contents, and reading that is
+            // cheaper than another socket.
+            let last = enough;
+            self.receive()?;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
@@ -111,21 +116,25 @@ impl Channel {
                         return Ok((!interrupted).then_some(found));
                     }
                     NLMSG_NOOP => {}
+                    _ if enough => {}
                     _ => {
                         if collect(message.payload(), &mut found).is_break() {
-                            return Ok((!interrupted).then_some(found));
+                            enough = true;
                         }
                     }
                 }
+            }
+            if last {
+                return Ok((!interrupted).then_some(found));
             }
         }
     }
 
     /// Sends a request that has one answer and returns its body.
-    pub(crate) async fn ask(&mut self, request: &Request) -> io::Result<Vec<u8>> {
+    pub(crate) fn ask(&mut self, request: &Request) -> io::Result<Vec<u8>> {
         self.send(std::slice::from_ref(request))?;
         loop {
-            self.receive().await?;
+            self.receive()?;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
@@ -143,7 +152,7 @@ impl Channel {
     /// Sends changes, each of which asks for an acknowledgement, in as few datagrams as
     /// the receive buffer allows, and returns the kernel's answers in the same order.
     /// An answer that never came is an error of the kind `ConnectionAborted`.
-    pub(crate) async fn change(&mut self, requests: &[Request]) -> Vec<io::Result<()>> {
+    pub(crate) fn change(&mut self, requests: &[Request]) -> Vec<io::Result<()>> {
         let mut answers = Vec::with_capacity(requests.len());
         for batch in requests.chunks(BATCH) {
             let start = answers.len();
@@ -153,12 +162,12 @@ impl Channel {
             let answers = answers.get_mut(start..).unwrap_or_default();
             // What a broken conversation leaves unanswered stays so, and the next batch
             // gets a new socket.
-            drop(self.change_batch(batch, answers).await);
+            drop(self.change_batch(batch, answers));
         }
         answers
     }
 
-    async fn change_batch(
+    fn change_batch(
         &mut self,
         batch: &[Request],
         answers: &mut [io::Result<()>],
@@ -166,7 +175,7 @@ impl Channel {
         let first = self.send(batch)?;
         let mut left = batch.len();
         while left > 0 {
-            self.receive().await?;
+            self.receive()?;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.message_type() != NLMSG_ERROR {
@@ -204,19 +213,19 @@ impl Channel {
             self.buffer.resize(end, 0);
         }
         let kernel = SocketAddr::new(0, 0);
-        self.socket.socket_ref().send_to(&self.buffer, &kernel, 0)?;
+        self.socket.send_to(&self.buffer, &kernel, 0)?;
         Ok(first)
     }
 
     /// Reads one datagram into the buffer.
-    async fn receive(&mut self) -> io::Result<()> {
+    fn receive(&mut self) -> io::Result<()> {
         self.buffer.clear();
-        match self.socket.socket_ref().recv(&mut self.buffer, 0) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.socket.recv(&mut self.buffer).await?;
+        loop {
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
         #[cfg(test)]
         {
@@ -253,9 +262,10 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 /// Opens a socket on which the kernel honours the filters of dump requests.
-fn open_socket() -> io::Result<TokioSocket> {
-    let socket = TokioSocket::new(NETLINK_ROUTE)?;
-    socket.socket_ref().set_netlink_get_strict_chk(true)?;
+fn open_socket() -> io::Result<Socket> {
+    let socket = Socket::new(NETLINK_ROUTE)?;
+    socket.set_netlink_get_strict_chk(true)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)
 }
 

@@ -130,8 +130,12 @@ pub(crate) fn reply_path_request(
         address_family: Wire::from(family).0,
         destination_prefix_length: family.host_length(),
         source_prefix_length: family.host_length(),
-        // Else the answer names table main, whichever was used.
-        flags: RouteFlags::LookupTable,
+        // Else the answer for IPv4 names table main, whichever was used. IPv6 names the
+        // right one, and refuses the flag (net/ipv6/route.c, strict checks).
+        flags: match family {
+            Family::Ipv4 => RouteFlags::LookupTable,
+            Family::Ipv6 => RouteFlags::empty(),
+        },
         ..RouteHeader::default()
     };
     message.attributes = vec![

@@ -2,7 +2,10 @@
 
 use std::io;
 
+use leaseroute_core::Operation;
 use thiserror::Error;
+
+use crate::errno::{self, EACCES, EEXIST, ENETDOWN, ENODEV, ENOENT, EPERM, ESRCH};
 
 /// Reading from the kernel failed.
 #[derive(Debug, Error)]
@@ -50,4 +53,36 @@ pub enum OperationError {
     /// The connection ended before the answer came.
     #[error("the netlink connection ended")]
     Closed,
+}
+
+impl OperationError {
+    /// What the kernel's answer to an operation means. What is as wanted already is no
+    /// failure: existing on add, missing on delete, and a route that went with its
+    /// interface. An answer that never came has the kind `ConnectionAborted`.
+    ///
+    /// # Errors
+    ///
+    /// When the operation has not reached its aim.
+    pub fn check(operation: &Operation, answer: io::Result<()>) -> Result<(), Self> {
+        let Err(error) = answer else {
+            return Ok(());
+        };
+        let as_wanted: &[i32] = match operation {
+            Operation::AddRoute(_) | Operation::ReplaceRoute(_) | Operation::AddRule(_) => {
+                &[EEXIST]
+            }
+            Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => &[ENOENT, ESRCH, ENODEV],
+        };
+        if errno::is(&error, as_wanted) {
+            Ok(())
+        } else if errno::is(&error, &[EPERM, EACCES]) {
+            Err(Self::NotPermitted)
+        } else if errno::is(&error, &[ENETDOWN, ENODEV]) {
+            Err(Self::LinkDown(error))
+        } else if error.kind() == io::ErrorKind::ConnectionAborted {
+            Err(Self::Closed)
+        } else {
+            Err(Self::Refused(error))
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod channel;
 mod convert;
+mod errno;
 mod error;
 mod netlink;
 

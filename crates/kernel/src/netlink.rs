@@ -5,8 +5,8 @@
 //! kernel can, so that its cost follows our own objects and not the host's
 //! (rtnetlink(7), `ip_valid_fib_dump_req()` in net/ipv4/fib_frontend.c).
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::ControlFlow;
 
@@ -14,32 +14,19 @@ use leaseroute_core::{
     Family, IfIndex, Link, LinkAddress, ObservedRoute, ObservedRule, Operation, ProtocolId,
     RouteKind, TableId,
 };
-use tokio::sync::Mutex;
 
-use crate::channel::{Channel, LARGEST, Request, SMALLEST};
+use crate::channel::{Channel, Request};
 use crate::convert::{self, Placing, RouteFilter};
+use crate::errno::{
+    self, EACCES, EAFNOSUPPORT, EHOSTUNREACH, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP,
+    EPROTONOSUPPORT,
+};
 use crate::error::{KernelError, OperationError};
 use crate::{Kernel, MainRoutes};
 
 /// Up to this many interfaces, table main is dumped once for each of them: by interface
 /// a dump of a million routes takes 0.15 s, whole it takes 0.7 s and decoding it more.
 const DUMPS_BY_INTERFACE: usize = 4;
-
-// Error numbers of the kernel's asm-generic/errno-base.h and errno.h; std has a name for
-// only some of them.
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const ESRCH: i32 = 3;
-const EACCES: i32 = 13;
-const EEXIST: i32 = 17;
-const ENODEV: i32 = 19;
-const EINVAL: i32 = 22;
-const EPROTONOSUPPORT: i32 = 93;
-const EOPNOTSUPP: i32 = 95;
-const EAFNOSUPPORT: i32 = 97;
-const ENETDOWN: i32 = 100;
-const ENETUNREACH: i32 = 101;
-const EHOSTUNREACH: i32 = 113;
 
 /// The way that a packet would take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +43,8 @@ pub struct ReplyPath {
 
 /// The kernel of the network namespace it was opened in.
 pub struct Netlink {
-    /// Locked for the length of one dump or batch: the kernel allows one dump a socket.
-    channel: Mutex<Channel>,
+    /// Borrowed for the length of one dump or batch, with no await in between.
+    channel: RefCell<Channel>,
 }
 
 impl Netlink {
@@ -67,13 +54,9 @@ impl Netlink {
     ///
     /// When no socket can be had, or the kernel is older than 4.20 and knows no strict
     /// checks.
-    ///
-    /// # Panics
-    ///
-    /// Outside a Tokio runtime with I/O enabled.
     pub fn open() -> Result<Self, KernelError> {
         Ok(Self {
-            channel: Mutex::new(Channel::open(LARGEST)?),
+            channel: RefCell::new(Channel::open()?),
         })
     }
 
@@ -91,39 +74,39 @@ impl Netlink {
     ) -> Result<Option<ReplyPath>, KernelError> {
         let what = "the way to an address";
         let request = convert::reply_path_request(source, destination, oif);
-        match self.channel.lock().await.ask(&request).await {
+        match self.channel.borrow_mut().ask(&request) {
             Ok(body) => Ok(convert::reply_path(&body)),
             // Unreachable, prohibited and blackhole routes; the last is EINVAL in IPv4.
-            Err(error) if has_code(&error, &[ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL]) => {
+            Err(error) if errno::is(&error, &[ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL]) => {
                 Ok(None)
             }
             Err(source) => Err(KernelError::Dump { what, source }),
         }
     }
 
-    async fn dump<T>(
+    fn dump<T>(
         &self,
         what: &'static str,
         request: &Request,
         convert: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>, KernelError> {
-        let mut channel = self.channel.lock().await;
+        let mut channel = self.channel.borrow_mut();
         let collect = |body: &[u8], found: &mut Vec<T>| {
             found.extend(convert(body));
             ControlFlow::Continue(())
         };
-        channel.dump(what, request, collect).await
+        channel.dump(what, request, collect)
     }
 
     /// The routes of one table that `keep` wants, of the filter's family.
-    async fn routes(
+    fn routes(
         &self,
         what: &'static str,
         filter: RouteFilter,
         keep: impl Fn(&ObservedRoute) -> bool,
     ) -> Result<Vec<ObservedRoute>, KernelError> {
         let request = convert::routes_request(filter);
-        let mut channel = self.channel.lock().await;
+        let mut channel = self.channel.borrow_mut();
         let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
             let routes = convert::routes(body, filter.family);
             // A kernel without the family answers with the routes of all others, and
@@ -135,45 +118,58 @@ impl Netlink {
             );
             ControlFlow::Continue(())
         };
-        let found = channel.dump(what, &request, collect).await;
+        let found = channel.dump(what, &request, collect);
         if_absent_empty(found, &[ENOENT, ENODEV])
     }
 
-    /// The IPv4 default routes of table main, by reading no further than them.
-    ///
-    /// The kernel walks a table in the order of addresses (`fib_table_dump()` in
-    /// net/ipv4/fib_trie.c), so whatever starts at 0.0.0.0 comes first. The dump needs a
-    /// socket of its own because closing it is the only way to end a dump early.
-    async fn ipv4_defaults(&self) -> Result<Vec<ObservedRoute>, KernelError> {
-        ipv4_defaults(&mut Channel::open(SMALLEST)?).await
+    /// The IPv4 default routes of table main, by reading no further than them: the kernel
+    /// walks a table in the order of addresses (`fib_table_dump()` in
+    /// net/ipv4/fib_trie.c), so whatever starts at 0.0.0.0 comes first.
+    fn ipv4_defaults(&self) -> Result<Vec<ObservedRoute>, KernelError> {
+        let what = "the default routes of table main";
+        let filter = RouteFilter {
+            family: Family::Ipv4,
+            table: TableId::MAIN,
+            oif: None,
+        };
+        let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
+            for route in convert::routes(body, filter.family) {
+                // 0.0.0.0/8 and the first half of a split default share the address.
+                if route.destination.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+                    return ControlFlow::Break(());
+                }
+                if route.is_default() && route.table == filter.table {
+                    found.push(route);
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let request = convert::routes_request(filter);
+        let found = self.channel.borrow_mut().dump(what, &request, collect);
+        if_absent_empty(found, &[ENOENT])
     }
 }
 
 impl Kernel for Netlink {
     async fn links(&self) -> Result<Vec<Link>, KernelError> {
         self.dump("links", &convert::links_request(), convert::link)
-            .await
     }
 
     async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
         let convert = |body: &[u8]| convert::address(body, family);
-        let found = self
-            .dump("addresses", &convert::addresses_request(family), convert)
-            .await;
+        let found = self.dump("addresses", &convert::addresses_request(family), convert);
         if_absent_empty(found, &[])
     }
 
     async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
         let convert = |body: &[u8]| convert::rule(body, family);
-        let found = self
-            .dump("rules", &convert::rules_request(family), convert)
-            .await;
+        let found = self.dump("rules", &convert::rules_request(family), convert);
         if_absent_empty(found, &[])
     }
 
     async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
         let interfaces = match which {
-            MainRoutes::Ipv4Defaults => return self.ipv4_defaults().await,
+            MainRoutes::Ipv4Defaults => return self.ipv4_defaults(),
             MainRoutes::Ipv6Of(interfaces) => interfaces,
         };
         let what = "the IPv6 routes of table main";
@@ -187,14 +183,14 @@ impl Kernel for Netlink {
                 && route.oif.is_some_and(|oif| interfaces.contains(&oif))
         };
         if interfaces.len() > DUMPS_BY_INTERFACE {
-            return self.routes(what, filter, wanted).await;
+            return self.routes(what, filter, wanted);
         }
         let mut found = Vec::new();
         for &interface in interfaces {
             filter.oif = Some(interface);
             // A route with several next hops shows for each of its interfaces.
             let by_interface = |route: &ObservedRoute| wanted(route) && route.oif == filter.oif;
-            found.extend(self.routes(what, filter, by_interface).await?);
+            found.extend(self.routes(what, filter, by_interface)?);
         }
         Ok(found)
     }
@@ -211,7 +207,7 @@ impl Kernel for Netlink {
                 table,
                 oif: None,
             };
-            found.extend(self.routes("a routing table", filter, |_| true).await?);
+            found.extend(self.routes("a routing table", filter, |_| true)?);
         }
         Ok(found)
     }
@@ -228,36 +224,11 @@ impl Kernel for Netlink {
             .iter()
             .map(|operation| request(operation, protocol))
             .collect();
-        let answers = self.channel.lock().await.change(&requests).await;
+        let answers = self.channel.borrow_mut().change(&requests);
         let outcome =
-            |(operation, answer): (&&Operation, io::Result<()>)| outcome(operation, answer);
+            |(operation, answer): (&&Operation, _)| OperationError::check(operation, answer);
         operations.iter().zip(answers).map(outcome).collect()
     }
-}
-
-async fn ipv4_defaults(channel: &mut Channel) -> Result<Vec<ObservedRoute>, KernelError> {
-    let filter = RouteFilter {
-        family: Family::Ipv4,
-        table: TableId::MAIN,
-        oif: None,
-    };
-    let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
-        for route in convert::routes(body, filter.family) {
-            // 0.0.0.0/8 and the first half of a split default come before the default.
-            if route.destination.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
-                return ControlFlow::Break(());
-            }
-            if route.is_default() && route.table == filter.table {
-                found.push(route);
-            }
-        }
-        ControlFlow::Continue(())
-    };
-    let request = convert::routes_request(filter);
-    let found = channel
-        .dump("the default routes of table main", &request, collect)
-        .await;
-    if_absent_empty(found, &[ENOENT])
 }
 
 fn request(operation: &Operation, protocol: ProtocolId) -> Request {
@@ -270,36 +241,6 @@ fn request(operation: &Operation, protocol: ProtocolId) -> Request {
     }
 }
 
-/// What the kernel's answer means for an operation: what is as wanted already is no
-/// failure.
-fn outcome(operation: &Operation, answer: io::Result<()>) -> Result<(), OperationError> {
-    let Err(error) = answer else {
-        return Ok(());
-    };
-    let as_wanted: &[i32] = match operation {
-        Operation::AddRoute(_) | Operation::ReplaceRoute(_) | Operation::AddRule(_) => &[EEXIST],
-        // ENODEV: the interface took its routes with it.
-        Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => &[ENOENT, ESRCH, ENODEV],
-    };
-    if has_code(&error, as_wanted) {
-        Ok(())
-    } else if has_code(&error, &[EPERM, EACCES]) {
-        Err(OperationError::NotPermitted)
-    } else if has_code(&error, &[ENETDOWN, ENODEV]) {
-        Err(OperationError::LinkDown(error))
-    } else if error.kind() == io::ErrorKind::ConnectionAborted {
-        Err(OperationError::Closed)
-    } else {
-        Err(OperationError::Refused(error))
-    }
-}
-
-fn has_code(error: &io::Error, codes: &[i32]) -> bool {
-    error
-        .raw_os_error()
-        .is_some_and(|code| codes.contains(&code))
-}
-
 /// Reads the refusals of a kernel that lacks what was asked for as "there are none".
 fn if_absent_empty<T>(
     found: Result<Vec<T>, KernelError>,
@@ -308,7 +249,7 @@ fn if_absent_empty<T>(
     const NO_FAMILY: [i32; 3] = [EAFNOSUPPORT, EOPNOTSUPP, EPROTONOSUPPORT];
     match found {
         Err(KernelError::Dump { source, .. })
-            if has_code(&source, &NO_FAMILY) || has_code(&source, absent) =>
+            if errno::is(&source, &NO_FAMILY) || errno::is(&source, absent) =>
         {
             Ok(Vec::new())
         }

@@ -178,7 +178,7 @@ pub struct Fabric {
     subnets: BTreeMap<u8, Subnet>,
     cards: BTreeMap<usize, Card>,
     attached: usize,
-    neighbours: bool,
+    layout: Layout,
 }
 
 impl Fabric {
@@ -225,7 +225,7 @@ impl Fabric {
             subnets: BTreeMap::new(),
             cards: BTreeMap::new(),
             attached: 0,
-            neighbours: layout.neighbours,
+            layout: layout.clone(),
         };
         for &subnet in &layout.cards {
             fabric.attach(subnet)?;
@@ -286,7 +286,7 @@ impl Fabric {
     pub fn attach(&mut self, subnet: u8) -> Result<Card, BenchError> {
         let mut place = match self.subnets.remove(&subnet) {
             Some(place) => place,
-            None => Subnet::new(subnet, &self.core, self.neighbours)?,
+            None => Subnet::new(subnet, &self.core, self.layout.neighbours)?,
         };
         let plugged = place.plug(&self.host, self.attached);
         self.subnets.insert(subnet, place);
@@ -393,7 +393,7 @@ impl Fabric {
         let step = u32::try_from(number).unwrap_or(u32::MAX / 2);
         self.host.net(|net| {
             net.set_up(card.link, true)?;
-            net.add_address(card.link, &leased(network(card.ipv4, 24)))?;
+            net.add_address(card.link, &self.leased(network(card.ipv4, 24)))?;
             let default4 = NewRoute {
                 metric: Some(100 + step),
                 ..gateway_route(Family::Ipv4, card.gateway4().into(), card.link)
@@ -406,7 +406,7 @@ impl Fabric {
             Ipv6Style::Without => return Ok(()),
         };
         self.host.net(|net| {
-            net.add_address(card.link, &leased(network(card.ipv6, length)))?;
+            net.add_address(card.link, &self.leased(network(card.ipv6, length)))?;
             if style == Ipv6Style::Dhcp {
                 net.add_route(&NewRoute {
                     metric: Some(256),
@@ -422,6 +422,19 @@ impl Fabric {
                 ..gateway_route(Family::Ipv6, GATEWAY6.into(), card.link)
             })
         })
+    }
+
+    /// An address with an hour to live, usable at once unless the host detects
+    /// duplicates.
+    fn leased(&self, address: IpNetwork) -> NewAddress {
+        NewAddress {
+            lifetime: Some(Lifetime {
+                valid: 3600,
+                preferred: 3600,
+            }),
+            nodad: !self.layout.dad,
+            ..NewAddress::permanent(address)
+        }
     }
 
     fn subnet(&self, number: u8) -> Result<&Subnet, BenchError> {
@@ -443,8 +456,12 @@ impl Subnet {
         let wan = "wan".parse()?;
         let name = format!("fab{number}").parse()?;
         let (up, down) = router.connect((&wan, None), core, (&name, None))?;
-        // Ports have fe80::1 and sinks need nothing: no other link-local addresses from here.
-        router.sysctl([("ipv6/conf/default/addr_gen_mode", "1")])?;
+        // From here on: ports share fe80::1 and need no link-local address of their own,
+        // and a sink joins no group of routers, so that it sends nothing by itself.
+        router.sysctl([
+            ("ipv6/conf/default/addr_gen_mode", "1"),
+            ("ipv6/conf/default/forwarding", "0"),
+        ])?;
         settle(
             &router,
             up,
@@ -547,6 +564,7 @@ impl Subnet {
         router.sysctl([
             (format!("ipv4/conf/{name}/proxy_arp"), "1"),
             (format!("ipv4/neigh/{name}/proxy_delay"), "0"),
+            (format!("ipv6/conf/{name}/forwarding"), "1"),
             (format!("ipv6/conf/{name}/proxy_ndp"), "1"),
             (format!("ipv6/neigh/{name}/proxy_delay"), "0"),
         ])?;
@@ -743,16 +761,6 @@ fn network(address: impl Into<IpAddr>, length: u8) -> IpNetwork {
     IpNetwork::new(address, length).unwrap_or_else(|_| address.into())
 }
 
-fn leased(address: IpNetwork) -> NewAddress {
-    NewAddress {
-        lifetime: Some(Lifetime {
-            valid: 3600,
-            preferred: 3600,
-        }),
-        ..NewAddress::permanent(address)
-    }
-}
-
 fn gateway_route(family: Family, gateway: IpAddr, link: IfIndex) -> NewRoute {
     NewRoute::main(
         family.default_network(),
@@ -785,8 +793,8 @@ fn router(name: &str) -> Result<Site, BenchError> {
         ("ipv4/ip_forward", "1"),
         ("ipv4/conf/all/rp_filter", "0"),
         ("ipv4/conf/default/rp_filter", "0"),
+        // This sets the default for new links, too.
         ("ipv6/conf/all/forwarding", "1"),
-        ("ipv6/conf/default/forwarding", "1"),
         ("ipv6/conf/default/accept_dad", "0"),
     ])?;
     Ok(site)

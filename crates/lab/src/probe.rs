@@ -307,6 +307,12 @@ impl Matrix {
         !self.cells.is_empty() && self.cells.iter().all(|cell| cell.outcome.is_answered())
     }
 
+    /// The attempts by caller.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &[Cell])> {
+        let rows = self.cells.chunk_by(|a, b| a.from == b.from);
+        rows.filter_map(|cells| Some((cells.first()?.from.as_str(), cells)))
+    }
+
     /// The attempts that were not answered.
     pub fn failures(&self) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(|cell| !cell.outcome.is_answered())
@@ -316,24 +322,16 @@ impl Matrix {
 /// A table with a line for each caller and a column for each card and family.
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut caller = None;
-        for cell in self
-            .cells
-            .iter()
-            .take_while(|cell| cell.from == *caller.get_or_insert_with(|| cell.from.clone()))
-        {
-            if cell.card == 0 && cell.family == Family::Ipv4 {
-                write!(f, "{:<14}", "from")?;
-            }
-            write!(f, "{:<14}", format!("eth{} {}", cell.card, cell.family))?;
+        let width = 14;
+        write!(f, "{:<width$}", "from")?;
+        for cell in self.rows().next().into_iter().flat_map(|(_, cells)| cells) {
+            write!(f, "{:<width$}", format!("eth{} {}", cell.card, cell.family))?;
         }
-        let mut last = None;
-        for cell in &self.cells {
-            if last != Some(&cell.from) {
-                write!(f, "\n{:<14}", cell.from)?;
-                last = Some(&cell.from);
+        for (caller, cells) in self.rows() {
+            write!(f, "\n{caller:<width$}")?;
+            for cell in cells {
+                write!(f, "{:<width$}", cell.outcome)?;
             }
-            write!(f, "{:<14}", cell.outcome)?;
         }
         writeln!(f)
     }

@@ -4,11 +4,11 @@
 //! its value; daemons started in it are the caller's to end.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::process::{Child, Command};
 
-use leaseroute_core::{IfIndex, InterfaceName};
-use leaseroute_core::{InvalidInterface, Mac};
-use leaseroute_kernel::topology::{Topology, TopologyError, VethEnd};
+use leaseroute_core::{IfIndex, InterfaceName, InvalidInterface, Mac};
+use leaseroute_kernel::topology::{Monitor, Topology, TopologyError, VethEnd};
 use thiserror::Error;
 
 use crate::namespace::Namespace;
@@ -17,9 +17,7 @@ use crate::namespace::Namespace;
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// The kernel gives no network namespace.
-    #[error(
-        "failed to make the network namespace {name}: {source} (root, or user namespaces, are needed)"
-    )]
+    #[error("failed to make the network namespace {name}")]
     Namespace {
         /// Whose it would be.
         name: String,
@@ -41,7 +39,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// A link, address, route or rule could not be made.
-    #[error("{name}: {source}")]
+    #[error("failed to build {name}")]
     Topology {
         /// The machine.
         name: String,
@@ -130,6 +128,20 @@ impl Site {
         })
     }
 
+    /// Listens from now on to what the kernel announces about the machine's routes and
+    /// rules.
+    ///
+    /// # Errors
+    ///
+    /// When the process may not open more files.
+    pub fn monitor(&self) -> Result<Monitor, BenchError> {
+        self.run(Monitor::open)
+            .map_err(|source| BenchError::Topology {
+                name: self.name().to_owned(),
+                source,
+            })
+    }
+
     /// The index of a link.
     ///
     /// # Errors
@@ -181,7 +193,6 @@ impl Site {
         other: &Self,
         there: (&InterfaceName, Option<Mac>),
     ) -> Result<(IfIndex, IfIndex), BenchError> {
-        use std::os::fd::AsFd as _;
         let end = |(name, mac): (&InterfaceName, Option<Mac>), namespace| VethEnd {
             name: name.clone(),
             mac,

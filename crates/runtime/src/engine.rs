@@ -23,7 +23,7 @@ use crate::snapshot;
 use crate::state::{LastRun, StateError, StateFolder, Waiting, now};
 use crate::{capture, logging};
 
-/// How long a run waits for the lock. A DHCP client waits with it.
+/// How long a run waits for the lock by default. A DHCP client waits with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often one holder looks into the inbox again before it leaves the rest to those who
@@ -38,8 +38,8 @@ pub enum EngineError {
     Kernel(#[from] KernelError),
     /// Another run held the lock for too long. The event waits in the inbox, when there is
     /// one.
-    #[error("another run held the lock for {} s; the next event completes this one", PATIENCE.as_secs())]
-    Busy,
+    #[error("another run held the lock for more than {} s; the next event completes this one", .0.as_secs())]
+    Busy(Duration),
     /// No interface has the name.
     #[error("no such interface: {}", leaseroute_core::Quoted(.0.as_str()))]
     NoInterface(InterfaceRef),
@@ -54,7 +54,7 @@ impl EngineError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Kernel(_) => Exit::Kernel,
-            Self::Busy => Exit::Busy,
+            Self::Busy(_) => Exit::Busy,
             Self::NoInterface(_) => Exit::NoInterface,
             Self::State(_) => Exit::State,
         }
@@ -106,6 +106,7 @@ pub struct Engine<K> {
     kernel: K,
     settings: Settings,
     state: StateFolder,
+    patience: Duration,
 }
 
 /// What one holder of the lock has done so far.
@@ -123,7 +124,14 @@ impl<K: Kernel> Engine<K> {
             kernel,
             settings,
             state,
+            patience: PATIENCE,
         }
+    }
+
+    /// The same, with another limit on the wait for the lock.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The kernel.
@@ -154,8 +162,8 @@ impl<K: Kernel> Engine<K> {
             Ok(Try::Held(lock)) => self.hold(lock, vec![waiting], &[]).await,
             Ok(Try::Busy(file)) => {
                 let posted = self.state.post(&waiting);
-                let Some(lock) = self.state.wait(file, PATIENCE)? else {
-                    return Err(EngineError::Busy);
+                let Some(lock) = self.state.wait(file, self.patience)? else {
+                    return Err(EngineError::Busy(self.patience));
                 };
                 match posted {
                     Ok(path) if !path.exists() => Ok(Outcome::TakenIn(
@@ -200,7 +208,7 @@ impl<K: Kernel> Engine<K> {
     fn lock(&self) -> Result<Lock, EngineError> {
         match self.state.try_lock()? {
             Try::Held(lock) => Ok(lock),
-            Try::Busy(file) => self.state.wait(file, PATIENCE)?.ok_or(EngineError::Busy),
+            Try::Busy(file) => self.state.wait(file, self.patience)?.ok_or(EngineError::Busy(self.patience)),
         }
     }
 
@@ -217,7 +225,7 @@ impl<K: Kernel> Engine<K> {
         let mut families = families;
         for _ in 0..LOOKS {
             let (posted, errors) = self.state.inbox();
-            work.state_errors.extend(errors);
+            self.discard(&mut work, errors);
             own.extend(
                 posted
                     .into_iter()
@@ -227,13 +235,23 @@ impl<K: Kernel> Engine<K> {
                 break;
             }
             let (book, errors) = self.state.read_book();
-            work.state_errors.extend(errors);
+            self.discard(&mut work, errors);
             self.look(&mut work, book, std::mem::take(&mut own), families)
                 .await?;
             families = &[];
         }
         drop(lock);
         Ok(work.into())
+    }
+
+    /// Notes what could not be read, and removes what never will be: it is reported once.
+    fn discard(&self, work: &mut Work, errors: Vec<StateError>) {
+        for error in errors {
+            if let Some(path) = error.damaged() {
+                work.note(self.state.remove(path));
+            }
+            work.state_errors.push(error);
+        }
     }
 
     /// Folds events into the book and reconciles the families that they concern.

@@ -33,6 +33,9 @@ pub enum Exit {
     NoInterface = 8,
     /// Routes and rules are in place, but the lease could not be remembered (9).
     State = 9,
+    /// `leaseroute status --verify` found replies that leave by another interface than
+    /// their source's, or not at all (10).
+    Misrouted = 10,
 }
 
 impl Exit {
@@ -63,6 +66,7 @@ impl Exit {
         (Self::Busy, "another run held the lock for too long"),
         (Self::NoInterface, "no such interface"),
         (Self::State, "done, but the lease could not be remembered"),
+        (Self::Misrouted, "status --verify: some replies leave by another interface, or not at all"),
     ];
 
     /// The number.

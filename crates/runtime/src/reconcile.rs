@@ -121,22 +121,24 @@ pub async fn reconcile<K: Kernel>(
         if wanted.is_empty() {
             break;
         }
+        let made = done.steps.len();
         failures = apply(kernel, wanted, &mut done).await;
+        let progress = done.steps.len() > made;
         snapshot::read_own(kernel, family, &mut host, book, settings, &none).await?;
         wanted = plan(&desired, &host, settings);
-        let only_failures = wanted
-            .steps
-            .iter()
-            .all(|s| failures.iter().any(|f| f.step == *s));
-        if only_failures {
+        if wanted.is_empty() {
+            failures.clear();
             break;
         }
-        if round == ROUNDS {
-            let missing = wanted.steps.drain(..).map(|step| Failure {
+        let failed = |step: &Step| failures.iter().any(|failure| failure.step == *step);
+        let missing: Vec<Step> = wanted.steps.iter().filter(|s| !failed(s)).cloned().collect();
+        // A deletion may have made room for what was refused before it.
+        let hopeless = missing.is_empty() && !progress;
+        if hopeless || round == ROUNDS {
+            failures.extend(missing.into_iter().map(|step| Failure {
                 step,
                 cause: Cause::NotThere,
-            });
-            failures.extend(missing);
+            }));
             break;
         }
         // Others change things at the same time: look at everything afresh.

@@ -60,7 +60,7 @@ pub async fn host<K: Kernel>(
         host.addresses.extend(kernel.addresses(*family).await?);
         let main = match family {
             Family::Ipv4 => MainRoutes::Ipv4Defaults,
-            Family::Ipv6 => MainRoutes::Ipv6Of(candidates6(&host)),
+            Family::Ipv6 => MainRoutes::Ipv6Of(candidates6(&host, book)),
         };
         host.main.extend(kernel.main_routes(&main).await?);
     }

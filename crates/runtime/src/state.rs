@@ -48,6 +48,14 @@ pub struct StateError {
     source: io::Error,
 }
 
+impl StateError {
+    /// The file, when it was read and made no sense.
+    pub(crate) fn damaged(&self) -> Option<&Path> {
+        use io::ErrorKind::{InvalidData, UnexpectedEof};
+        matches!(self.source.kind(), InvalidData | UnexpectedEof).then_some(&self.path)
+    }
+}
+
 /// An event that waits in the inbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {

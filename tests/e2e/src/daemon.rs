@@ -32,11 +32,6 @@ impl Daemon {
     pub fn log(&self) -> String {
         read(&self.log)
     }
-
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
 }
 
 impl Drop for Daemon {
@@ -58,5 +53,7 @@ pub fn tethered(program: &str) -> Command {
 /// A file's text, empty when it is not there.
 #[must_use]
 pub fn read(path: &Path) -> String {
-    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
 }

@@ -9,10 +9,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
-    clippy::missing_errors_doc,
     reason = "this is test code: what goes wrong is to be seen at once"
 )]
 
@@ -34,7 +32,10 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T
     loop {
         match look() {
             Ok(seen) => return seen,
-            Err(last) => assert!(Instant::now() < deadline, "waited in vain until {what}:\n{last}"),
+            Err(last) => assert!(
+                Instant::now() < deadline,
+                "waited in vain until {what}:\n{last}"
+            ),
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -8,24 +8,37 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use leaseroute_core::Family;
 use leaseroute_lab::fabric::{Card, Fabric, Layout};
-use leaseroute_lab::probe::Server;
+use leaseroute_lab::probe::{Matrix, Server, connect};
 
 use crate::daemon::{Daemon, read};
+use crate::kernel::{Face, Own};
 use crate::wait_for;
 
+/// How long a connection may take: far more than it needs.
+pub const ANSWER: Duration = Duration::from_secs(3);
 /// Where the shims look for the program.
 pub const PROGRAM: &str = "/usr/libexec/leaseroute/leaseroute-dhclient";
 /// Where Debian's script looks for exit hooks.
 const HOOKS: &str = "/etc/dhcp/dhclient-exit-hooks.d";
 /// The tools without which nothing here can run.
-const TOOLS: &[&str] =
-    &["dhclient", "dnsmasq", "radvd", "ip", "unshare", "nsenter", "setpriv", "run-parts"];
+const TOOLS: &[&str] = &[
+    "dhclient",
+    "dnsmasq",
+    "radvd",
+    "ip",
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "run-parts",
+];
 
 /// Runs as process 1 of the namespaces until its input ends. Its own process number, as
 /// the outside knows it, is read before the new `/proc` hides it.
@@ -92,20 +105,35 @@ impl Machine {
             let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
                 .iter()
                 .any(|folder| Path::new(folder).join(tool).exists());
-            assert!(found, "{tool} is missing: tests/run installs what these tests need");
+            assert!(
+                found,
+                "{tool} is missing: tests/run installs what these tests need"
+            );
         }
         let fabric = Fabric::new(layout).unwrap();
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"])
+            .args([
+                "--mount",
+                "--uts",
+                "--ipc",
+                "--pid",
+                "--fork",
+                "--kill-child",
+            ])
             .args(["--propagation", "private", "sh", "-c", INIT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
         let mut init = fabric.host().spawn(command).unwrap();
         let mut line = String::new();
-        BufReader::new(init.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let pid = line.trim().parse().expect("the init process said its number");
+        BufReader::new(init.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let pid = line
+            .trim()
+            .parse()
+            .expect("the init process said its number");
         let machine = Self {
             clients: BTreeMap::new(),
             init,
@@ -151,7 +179,14 @@ impl Machine {
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .args(["--target", &self.pid.to_string(), "--mount", "--uts", "--ipc", "--pid"])
+            .args([
+                "--target",
+                &self.pid.to_string(),
+                "--mount",
+                "--uts",
+                "--ipc",
+                "--pid",
+            ])
             .args(["--", program])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -171,7 +206,11 @@ impl Machine {
         let output = self.output(command);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{script}: {}\n{said}{error}", output.status);
+        assert!(
+            output.status.success(),
+            "{script}: {}\n{said}{error}",
+            output.status
+        );
         said
     }
 
@@ -193,19 +232,33 @@ impl Machine {
     pub fn start_client(&mut self, number: usize, family: Family) {
         let card = self.card(number);
         self.shell(&format!("ip link set {} up", card.name));
-        let version = version(family);
         if family == Family::Ipv6 {
             // dhclient -6 gives up at once without a link-local address.
             wait_for("the card has a link-local address", || {
                 let said = self.shell(&format!("ip -6 -o addr show dev {} scope link", card.name));
-                if said.contains("fe80") && !said.contains("tentative") { Ok(()) } else { Err(said) }
+                if said.contains("fe80") && !said.contains("tentative") {
+                    Ok(())
+                } else {
+                    Err(said)
+                }
             });
         }
+        self.run_client(number, family, &[&format!("-{}", version(family))]);
+    }
+
+    /// Starts `dhclient -6 -S`, which asks for options alone.
+    pub fn start_stateless_client(&mut self, number: usize) {
+        self.run_client(number, Family::Ipv6, &["-6", "-S"]);
+    }
+
+    fn run_client(&mut self, number: usize, family: Family, how: &[&str]) {
         let mut command = self.command("dhclient");
         command
-            .args([format!("-{version}"), "-d".to_owned(), "-v".to_owned()])
+            .args(how)
+            .args(["-d", "-v"])
             .args(self.files_of(number, family))
-            .args(["-e", &format!("IF_METRIC={}", 100 + number), &card.name.to_string()]);
+            .args(["-e", &format!("IF_METRIC={}", 100 + number)])
+            .arg(self.card(number).name.to_string());
         let log = self.log_file(number, family);
         let client = Daemon::start(self.fabric.host(), command, &log);
         self.clients.insert((number, family), client);
@@ -226,14 +279,29 @@ impl Machine {
         let card = self.card(number);
         let mut command = self.command("dhclient");
         command
-            .args([format!("-{}", version(family)), how.to_owned(), "-v".to_owned()])
+            .args([
+                format!("-{}", version(family)),
+                how.to_owned(),
+                "-v".to_owned(),
+            ])
             .args(self.files_of(number, family))
             .arg(card.name.to_string());
         let output = self.output(command);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         // What this second dhclient's script said belongs to the card's log.
         let log = self.log_file(number, family);
         fs::write(&log, read(&log) + &String::from_utf8_lossy(&output.stderr)).unwrap();
+        self.clients.remove(&(number, family));
+    }
+
+    /// Kills dhclient of a card and family without a word to anybody.
+    pub fn kill_client(&mut self, number: usize, family: Family) {
+        let [_, pid, ..] = self.files_of(number, family);
+        self.shell(&format!("kill -KILL $(cat {pid})"));
         self.clients.remove(&(number, family));
     }
 
@@ -248,7 +316,9 @@ impl Machine {
     }
 
     fn log_file(&self, number: usize, family: Family) -> PathBuf {
-        self.folder.path().join(format!("dhclient{}.eth{number}.log", version(family)))
+        self.folder
+            .path()
+            .join(format!("dhclient{}.eth{number}.log", version(family)))
     }
 
     /// What dhclient, its script and the hooks have said of a card.
@@ -268,24 +338,66 @@ impl Machine {
         text
     }
 
-    /// Whether the client of a card still runs.
-    pub fn is_client_running(&mut self, number: usize, family: Family) -> bool {
-        self.clients.get_mut(&(number, family)).is_some_and(Daemon::is_running)
-    }
-
     /// The events that reached the end of the hooks: `REASON INTERFACE ADDRESS`.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
-        read(&self.path("/run/events")).lines().map(str::to_owned).collect()
+        read(&self.path("/run/events"))
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Waits until an event that begins so has reached the end of the hooks `times` times.
     pub fn wait_event(&self, begins: &str, times: usize) {
         wait_for(&format!("{begins} was seen {times} times"), || {
             let events = self.events();
-            let seen = events.iter().filter(|event| event.starts_with(begins)).count();
-            if seen >= times { Ok(()) } else { Err(format!("{events:#?}\n{}", self.logs())) }
+            let seen = events
+                .iter()
+                .filter(|event| event.starts_with(begins))
+                .count();
+            if seen >= times {
+                Ok(())
+            } else {
+                Err(format!("{events:#?}\n{}", self.logs()))
+            }
         });
+    }
+
+    /// Every card in one family, with the address that the fabric gives it.
+    #[must_use]
+    pub fn faces(&self, family: Family) -> Vec<Face> {
+        self.fabric
+            .cards()
+            .map(|card| Face::of(card, family))
+            .collect()
+    }
+
+    /// Waits until our rules and routes are those of these uplinks and no others.
+    pub fn wait_own(&self, family: Family, uplinks: &[Face]) {
+        let expected = Own::expected(uplinks);
+        wait_for(&format!("the {family} rules and routes are right"), || {
+            let own = Own::read(self.fabric.host(), family);
+            if own == expected {
+                return Ok(());
+            }
+            Err(format!("{}\n{}", own.differences(&expected), self.logs()))
+        });
+    }
+
+    /// The client outside and a neighbour in every subnet reach every card.
+    pub fn assert_all_reach(&self, families: &[Family]) {
+        let matrix = Matrix::probe(&self.fabric, families, ANSWER);
+        assert!(matrix.is_complete(), "\n{matrix}\n{}", self.logs());
+    }
+
+    /// The client outside reaches an address of the host.
+    pub fn assert_reached(&self, address: IpAddr) {
+        let outcome = connect(self.fabric.client(), address, ANSWER);
+        assert!(
+            outcome.is_answered(),
+            "{address}: {outcome}\n{}",
+            self.logs()
+        );
     }
 
     /// A folder for the files of a test.
@@ -319,6 +431,10 @@ pub fn program() -> PathBuf {
         PathBuf::from,
     );
     let program = folder.join("leaseroute-dhclient");
-    assert!(program.exists(), "{} is missing: cargo build --release", program.display());
+    assert!(
+        program.exists(),
+        "{} is missing: cargo build --release",
+        program.display()
+    );
     program
 }

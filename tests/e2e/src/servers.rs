@@ -12,11 +12,13 @@ use crate::machine::Machine;
 
 /// How a subnet hands out IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum V6 {
+pub enum Ipv6 {
     /// By DHCPv6; the RA gives the prefix and the router.
     Dhcp,
     /// By RA alone.
     Slaac,
+    /// By both: two addresses.
+    Both,
     /// Not at all.
     Without,
 }
@@ -29,7 +31,7 @@ pub struct Lan {
     /// The last octets of the routers of option 3; none: no option.
     pub routers: Vec<u8>,
     /// IPv6.
-    pub v6: V6,
+    pub v6: Ipv6,
     /// More lines of dnsmasq's configuration.
     pub extra: Vec<String>,
 }
@@ -39,7 +41,7 @@ impl Default for Lan {
         Self {
             t1: None,
             routers: vec![1],
-            v6: V6::Dhcp,
+            v6: Ipv6::Dhcp,
             extra: Vec::new(),
         }
     }
@@ -57,8 +59,12 @@ impl Servers {
     /// the address that the fabric allows it.
     #[must_use]
     pub fn start(machine: &Machine, subnet: u8, lan: &Lan) -> Self {
-        let cards: Vec<Card> =
-            machine.fabric.cards().filter(|card| card.subnet == subnet).cloned().collect();
+        let cards: Vec<Card> = machine
+            .fabric
+            .cards()
+            .filter(|card| card.subnet == subnet)
+            .cloned()
+            .collect();
         let router = machine.fabric.router(subnet).unwrap();
         let file = |name: &str| machine.folder().join(format!("{name}{subnet}"));
         let mut daemons = Vec::new();
@@ -70,12 +76,17 @@ impl Servers {
         command.arg(format!("--conf-file={}", conf.display()));
         daemons.push(Daemon::start(router, command, &file("dnsmasq.log")));
 
-        if lan.v6 != V6::Without {
+        if lan.v6 != Ipv6::Without {
             let conf = file("radvd.conf");
             fs::write(&conf, radvd(&cards, subnet, lan.v6)).unwrap();
             let mut command = tethered("radvd");
             let pid: PathBuf = file("radvd.pid");
-            command.args(["-n", "-m", "stderr"]).arg("-C").arg(&conf).arg("-p").arg(&pid);
+            command
+                .args(["-n", "-m", "stderr"])
+                .arg("-C")
+                .arg(&conf)
+                .arg("-p")
+                .arg(&pid);
             daemons.push(Daemon::start(router, command, &file("radvd.log")));
         }
         Self {
@@ -89,7 +100,10 @@ impl Servers {
     pub fn start_all(machine: &Machine, lan: &Lan) -> Vec<Self> {
         let mut subnets: Vec<u8> = machine.fabric.cards().map(|card| card.subnet).collect();
         subnets.dedup();
-        subnets.into_iter().map(|subnet| Self::start(machine, subnet, lan)).collect()
+        subnets
+            .into_iter()
+            .map(|subnet| Self::start(machine, subnet, lan))
+            .collect()
     }
 
     /// Ends these servers and starts others in their place.
@@ -111,10 +125,17 @@ fn dnsmasq(cards: &[Card], subnet: u8, lan: &Lan) -> String {
         write!(text, "dhcp-host={},{}", card.mac, card.ipv4).unwrap();
         writeln!(text, ",[{}],{}", card.ipv6, card.name).unwrap();
     }
-    writeln!(text, "dhcp-range=10.0.{subnet}.200,10.0.{subnet}.250,255.255.255.0,1h").unwrap();
-    if lan.v6 == V6::Dhcp {
-        writeln!(text, "dhcp-range=2001:db8:0:{subnet}::200,2001:db8:0:{subnet}::2ff,64,1h")
-            .unwrap();
+    writeln!(
+        text,
+        "dhcp-range=10.0.{subnet}.200,10.0.{subnet}.250,255.255.255.0,1h"
+    )
+    .unwrap();
+    if matches!(lan.v6, Ipv6::Dhcp | Ipv6::Both) {
+        writeln!(
+            text,
+            "dhcp-range=2001:db8:0:{subnet}::200,2001:db8:0:{subnet}::2ff,64,1h"
+        )
+        .unwrap();
     }
     let routers: Vec<String> = lan
         .routers
@@ -122,9 +143,20 @@ fn dnsmasq(cards: &[Card], subnet: u8, lan: &Lan) -> String {
         .map(|last| Ipv4Addr::new(10, 0, subnet, *last).to_string())
         .collect();
     // Without a value dnsmasq leaves the option out, where it would else name itself.
-    writeln!(text, "dhcp-option=option:router{}{}", comma(&routers), routers.join(",")).unwrap();
+    writeln!(
+        text,
+        "dhcp-option=option:router{}{}",
+        comma(&routers),
+        routers.join(",")
+    )
+    .unwrap();
     if let Some(t1) = lan.t1 {
-        writeln!(text, "dhcp-option=option:T1,{t1}\ndhcp-option=option:T2,{}", t1 * 2).unwrap();
+        writeln!(
+            text,
+            "dhcp-option=option:T1,{t1}\ndhcp-option=option:T2,{}",
+            t1 * 2
+        )
+        .unwrap();
     }
     for line in &lan.extra {
         writeln!(text, "{line}").unwrap();
@@ -136,8 +168,10 @@ fn comma(list: &[String]) -> &'static str {
     if list.is_empty() { "" } else { "," }
 }
 
-fn radvd(cards: &[Card], subnet: u8, v6: V6) -> String {
-    let (managed, autonomous) = if v6 == V6::Dhcp { ("on", "off") } else { ("off", "on") };
+fn radvd(cards: &[Card], subnet: u8, v6: Ipv6) -> String {
+    let on = |yes| if yes { "on" } else { "off" };
+    let managed = on(v6 != Ipv6::Slaac);
+    let autonomous = on(v6 != Ipv6::Dhcp);
     let mut text = String::new();
     for card in cards {
         writeln!(

@@ -5,6 +5,11 @@
 //! itself before and after. The program's place is a private mount of `/usr/libexec`, so the
 //! file under test is the shipped one to the byte.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "this is test code: what goes wrong is to be seen at once"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

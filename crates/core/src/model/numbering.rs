@@ -87,8 +87,9 @@ fn positions(inputs: Inputs<'_>) -> BTreeMap<IfIndex, u32> {
 }
 
 /// The tables in which objects of ours may be: those that our rules name, and those that
-/// interfaces with a lease, past or present, have or could have. `more` are interfaces to
-/// look at besides.
+/// uplinks and interfaces with a lease, past or present, have or could have. `more` are
+/// interfaces to look at besides. `host` holds links, addresses, rules and the routes of
+/// main.
 #[must_use]
 pub fn tables_to_read(
     family: Family,
@@ -105,15 +106,18 @@ pub fn tables_to_read(
         .filter(|table| settings.owns_table(*table));
     let mut tables: BTreeSet<TableId> = named.collect();
 
+    // Who gets a table is a leased, an advertised or a main default's interface; positions
+    // count those of both families.
+    let both = matches!(settings.tables, TableScheme::Position { .. });
     let advertised = match family {
-        Family::Ipv4 => BTreeSet::new(),
-        Family::Ipv6 => uplink::candidates6(host),
+        Family::Ipv4 if !both => BTreeSet::new(),
+        Family::Ipv4 | Family::Ipv6 => uplink::candidates6(host, book),
     };
+    let defaults = host.main.iter().filter(|r| r.is_default() && (both || r.family() == family));
+    let defaults = defaults.filter_map(|route| route.oif);
     let leased = book.records().map(|record| record.index);
-    let indexes: BTreeSet<IfIndex> = leased
-        .chain(advertised)
-        .chain(more.iter().copied())
-        .collect();
+    let known = leased.chain(advertised).chain(defaults);
+    let indexes: BTreeSet<IfIndex> = known.chain(more.iter().copied()).collect();
     let links = indexes.iter().filter_map(|index| host.links.get(index));
     tables.extend(links.filter_map(|link| settings.of(link).table));
     match &settings.tables {

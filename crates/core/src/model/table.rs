@@ -176,11 +176,23 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether a gateway is on the link by a prefix that the table has.
+    /// Whether a gateway is on the link by a prefix that the table has, and not by a
+    /// longer one behind yet another gateway.
     fn reaches(&self, gateway: IpAddr) -> bool {
-        is_link_local(gateway) && self.family == Family::Ipv6
-            || self.direct.iter().any(|prefix| prefix.contains(gateway))
+        if is_link_local(gateway) && self.family == Family::Ipv6 {
+            return true;
+        }
+        let routes = self.uplink.routes.iter().filter(|route| route.gateway.is_some());
+        let behind = longest(routes.map(|route| &route.destination), gateway);
+        let direct = longest(self.direct.iter(), gateway);
+        direct.is_some() && direct >= behind
     }
+}
+
+/// The length of the longest prefix that holds an address.
+fn longest<'a>(prefixes: impl Iterator<Item = &'a IpNetwork>, address: IpAddr) -> Option<u8> {
+    let holding = prefixes.filter(|prefix| prefix.contains(address));
+    holding.map(|prefix| prefix.prefix()).max()
 }
 
 /// fe80::/64, the prefix that every IPv6 link has (RFC 4291 2.5.6).

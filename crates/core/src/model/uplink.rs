@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
+use crate::book::LeaseBook;
 use crate::host::{Host, Link, LinkAddress};
 use crate::interface::IfIndex;
 use crate::lease::Lease4;
@@ -293,29 +294,25 @@ fn source_addresses<'a>(
 }
 
 /// Sources of an interface whose lease nobody told us of, by the evidence of our own
-/// rules: addresses that are still on it, and prefixes whose table leads through it.
+/// rules: addresses that are still on it, and prefixes whose table leads through it, save
+/// those that another interface's lease has.
 fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
-    let Inputs {
-        family,
-        host,
-        settings,
-        ..
-    } = inputs;
+    let Inputs { family, host, book, settings } = inputs;
     let leads_through = |table| {
         host.own_tables
             .iter()
             .any(|r| r.table == table && r.oif == Some(index) && settings.owns_route(r))
     };
-    let ours = host
-        .rules
-        .iter()
-        .filter(|rule| rule.family == family && settings.owns_rule(rule));
+    let leases = host.links.keys().filter_map(|index| book.lease6(*index));
+    let leased: BTreeSet<IpNetwork> =
+        leases.flat_map(|lease| lease.prefixes.keys().map(|prefix| IpNetwork::V6(*prefix))).collect();
+    let ours = host.rules.iter().filter(|rule| rule.family == family && settings.owns_rule(rule));
     ours.filter_map(|rule| {
         let source = rule.from?;
         let evident = if source.prefix() == family.host_length() {
             host.has_address(index, source.ip())
         } else {
-            leads_through(rule.table)
+            leads_through(rule.table) && !leased.contains(&source)
         };
         evident.then_some(source)
     })
@@ -332,10 +329,11 @@ fn defaults_in_main(
         .filter(move |r| r.oif == Some(index) && r.family() == family && r.is_default())
 }
 
-/// The interfaces that could be IPv6 uplinks, as far as links and addresses tell: only
-/// their routes in table main are worth reading.
+/// The interfaces that could be IPv6 uplinks, as far as links, addresses and leases tell:
+/// only their routes in table main are worth reading. One with a delegated prefix need not
+/// have a global address.
 #[must_use]
-pub fn candidates6(host: &Host) -> BTreeSet<IfIndex> {
+pub fn candidates6(host: &Host, book: &LeaseBook) -> BTreeSet<IfIndex> {
     let could_be = |index: &IfIndex| {
         host.links
             .get(index)
@@ -345,5 +343,6 @@ pub fn candidates6(host: &Host) -> BTreeSet<IfIndex> {
         let address = a.address.ip();
         Family::of(address) == Family::Ipv6 && is_unicast_host(address) && !is_link_local(address)
     });
-    global.map(|a| a.index).filter(could_be).collect()
+    let leased = host.links.keys().copied().filter(|index| book.lease6(*index).is_some());
+    global.map(|a| a.index).chain(leased).filter(could_be).collect()
 }

@@ -37,6 +37,9 @@ pub fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
             matches;
         let family = if ipv6 { Family::Ipv6 } else { Family::Ipv4 };
         let from = from.map(|i| if ipv6 { v6[i % v6.len()] } else { v4[i] });
+        // With our tag, one of our numbers and a table of ours it would be ours.
+        let looks_like_ours = protocol == 76 && priority >= 7590;
+        let protocol = if looks_like_ours { 187 } else { protocol };
         ObservedRule {
             from: from
                 .map(|text| text.parse::<IpNetwork>().unwrap())
@@ -59,9 +62,9 @@ pub fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
 }
 
 pub fn routes() -> impl Strategy<Value = Vec<ObservedRoute>> {
+    // None of them is a gateway's: one that makes a gateway unreachable makes a plan fail.
     let destinations = [
         "0.0.0.0/0",
-        "10.0.0.0/16",
         "198.18.5.0/24",
         "10.172.0.0/16",
         "::/0",
@@ -77,7 +80,9 @@ pub fn routes() -> impl Strategy<Value = Vec<ObservedRoute>> {
         |((table, destination, protocol, card), kind)| {
             let destination: IpNetwork = destination.parse().unwrap();
             let metric = if destination.is_ipv6() { 1024 } else { 0 };
-            let protocol = ProtocolId::observed(protocol);
+            // With our tag in one of our tables it would be ours.
+            let looks_like_ours = protocol == 76 && table != 254;
+            let protocol = ProtocolId::observed(if looks_like_ours { 187 } else { protocol });
             let route = main_route(destination, None, index_of(card), metric, protocol);
             ObservedRoute {
                 table: TableId::observed(table),

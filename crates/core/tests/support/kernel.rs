@@ -13,7 +13,7 @@ use leaseroute_core::model::{candidates6, tables_to_read};
 use leaseroute_core::{
     Family, Host, IfIndex, LeaseBook, Link, LinkAddress, ObservedRoute, ObservedRule, Operation,
     Plan, Priority, ProtocolId, RawRule, Route, RouteKind, Rule, RuleAction, Selector, Settings,
-    TableId,
+    TableId, TableScheme,
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,25 +36,31 @@ pub struct Packet<'a> {
 impl Kernel {
     /// What a run of one family reads.
     pub fn snapshot(&self, family: Family, book: &LeaseBook, settings: &Settings) -> Host {
+        let is_read = |read: Family| match settings.tables {
+            TableScheme::IfIndex { .. } => read == family,
+            TableScheme::Position { .. } => true,
+        };
         let mut host = Host {
             links: self.links.clone(),
             addresses: self.addresses.clone(),
             rules: self.rules.clone(),
             ..Host::default()
         };
-        let candidates = candidates6(&host);
-        let wanted = |route: &&ObservedRoute| match route.family() {
-            Family::Ipv4 => route.destination.prefix() == 0,
-            Family::Ipv6 => {
-                route.kind == RouteKind::Unicast
-                    && route.oif.is_some_and(|oif| candidates.contains(&oif))
-            }
-        };
-        let main = self
-            .routes
-            .iter()
-            .filter(|route| route.table == TableId::MAIN);
-        host.main = main.filter(wanted).cloned().collect();
+        host.addresses
+            .retain(|a| is_read(Family::of_network(a.address)));
+        host.rules.retain(|rule| rule.family == family);
+        let candidates = candidates6(&host, book);
+        let main = self.routes.iter().filter(|route| {
+            let wanted = match route.family() {
+                Family::Ipv4 => route.destination.prefix() == 0,
+                Family::Ipv6 => {
+                    route.kind == RouteKind::Unicast
+                        && route.oif.is_some_and(|oif| candidates.contains(&oif))
+                }
+            };
+            route.table == TableId::MAIN && is_read(route.family()) && wanted
+        });
+        host.main = main.cloned().collect();
         let tables = tables_to_read(family, &host, book, settings, &BTreeSet::new());
         let own = self
             .routes
@@ -62,9 +68,29 @@ impl Kernel {
             .filter(|route| tables.contains(&route.table));
         host.own_tables = own
             .filter(|route| route.family() == family)
-            .cloned()
+            .map(|route| self.shown(route))
             .collect();
         host
+    }
+
+    /// A route as a dump shows it: the next hops of one IPv6 key are one multipath route,
+    /// which has the first one's attributes.
+    fn shown(&self, route: &ObservedRoute) -> ObservedRoute {
+        let first = self.routes.iter().find(|first| {
+            first.family() == Family::Ipv6
+                && first.gateway.is_some()
+                && route.gateway.is_some()
+                && first.table == route.table
+                && first.destination == route.destination
+                && first.metric == route.metric
+        });
+        let mut shown = route.clone();
+        if let Some(first) = first {
+            shown.preference = first.preference;
+            shown.protocol = first.protocol;
+            shown.mtu = first.mtu;
+        }
+        shown
     }
 
     /// Makes one change and says whether it had an effect.
@@ -94,12 +120,7 @@ impl Kernel {
     pub fn execute_all(&mut self, plan: &Plan) {
         for step in &plan.steps {
             let done = self.execute(&step.operation, plan.protocol);
-            assert_eq!(
-                done,
-                Ok(true),
-                "{}\nin\n{plan}\non\n{self:#?}",
-                plan.command(step)
-            );
+            assert_eq!(done, Ok(true), "{}\nin\n{plan}", plan.command(step));
         }
     }
 
@@ -131,7 +152,7 @@ impl Kernel {
                 return Err(format!("gateway {gateway} is an address of this interface"));
             }
         }
-        let mut new = observed_route(route, protocol);
+        let new = observed_route(route, protocol);
         let family = new.family();
         let same_key = |seen: &ObservedRoute| route.has_key_of(seen) && seen.family() == family;
         match (family, replace) {
@@ -148,14 +169,8 @@ impl Kernel {
                 }
             }
             (Family::Ipv6, false) => {
-                if let Some(first) = self.routes.iter().find(|seen| same_key(seen)) {
-                    if self.routes.iter().any(|seen| same_next_hop(seen, &new)) {
-                        return Ok(false);
-                    }
-                    // One multipath route shows the first one's attributes.
-                    new.preference = first.preference;
-                    new.protocol = first.protocol;
-                    new.mtu = first.mtu;
+                if self.routes.iter().any(|seen| same_next_hop(seen, &new)) {
+                    return Ok(false);
                 }
             }
             (Family::Ipv6, true) => {
@@ -194,17 +209,17 @@ impl Kernel {
         true
     }
 
-    /// Takes the rules over that `before` had, and those of its routes in private tables
-    /// that this kernel's links and addresses can hold: rules outlive everything, IPv4
-    /// routes go with the last address of their device, all routes with its link.
-    pub fn inherit(&mut self, before: &Self) {
-        for rule in &before.rules {
+    /// Takes our rules over that `before` had, and those of our routes that this kernel's
+    /// links and addresses can hold: rules outlive everything, IPv4 routes go with the last
+    /// address of their device, all routes with its link.
+    pub fn inherit(&mut self, before: &Self, settings: &Settings) {
+        for rule in before.rules.iter().filter(|rule| settings.owns_rule(rule)) {
             self.add_rule(rule.clone());
         }
         for route in before
             .routes
             .iter()
-            .filter(|route| route.table != TableId::MAIN)
+            .filter(|route| settings.owns_route(route))
         {
             let has_address = |index| {
                 self.addresses
@@ -264,12 +279,13 @@ impl Kernel {
     }
 
     /// Everything of ours, in an order that does not depend on how it came about.
-    pub fn ours(&self, settings: &Settings) -> (BTreeSet<&ObservedRule>, BTreeSet<&ObservedRoute>) {
+    pub fn ours(&self, settings: &Settings) -> (BTreeSet<&ObservedRule>, BTreeSet<ObservedRoute>) {
         let rules = self.rules.iter().filter(|rule| settings.owns_rule(rule));
         let routes = self
             .routes
             .iter()
-            .filter(|route| settings.owns_route(route));
+            .filter(|route| settings.owns_route(route))
+            .map(|route| self.shown(route));
         (rules.collect(), routes.collect())
     }
 

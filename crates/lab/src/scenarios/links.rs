@@ -1,0 +1,223 @@
+//! Links and addresses: what they show, and what goes with them.
+
+use leaseroute_core::{Device, Family, Operation, Route, Selector};
+use leaseroute_kernel::{Kernel as _, OperationError};
+
+use super::Scenario;
+use super::bench::{
+    Bench, TABLE, all_done, assert_table, name, numbers, refusal, route, rule, rules, shown,
+    succeeded, table,
+};
+
+pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
+    vec![
+        Scenario {
+            name: "links and addresses are shown",
+            why: "all that follows rests on them",
+            play: |bench| Box::pin(shows(bench)),
+        },
+        Scenario {
+            name: "a link goes down and up",
+            why: "its routes go and do not come back, its rules stay",
+            play: |bench| Box::pin(down_and_up(bench)),
+        },
+        Scenario {
+            name: "a link is unplugged",
+            why: "its routes go, its rules are what leaks, and deleting the lost is success",
+            play: |bench| Box::pin(unplugged(bench)),
+        },
+        Scenario {
+            name: "the last IPv4 address goes",
+            why: "it takes the IPv4 routes of every table along, and nothing of IPv6",
+            play: |bench| Box::pin(last_address(bench)),
+        },
+        Scenario {
+            name: "one of two addresses goes",
+            why: "the routes stay",
+            play: |bench| Box::pin(one_of_two(bench)),
+        },
+        Scenario {
+            name: "a plan is cut off anywhere",
+            why: "running it again finishes it",
+            play: |bench| Box::pin(cut_off(bench)),
+        },
+    ]
+}
+
+/// What a card needs: subnet, default and two rules, of both families.
+fn whole_plan(card: &Device) -> (Vec<Route>, Vec<Operation>) {
+    let mut routes = Vec::new();
+    let mut operations = Vec::new();
+    for family in Family::BOTH {
+        let numbers = numbers(family);
+        let [router, _] = numbers.routers;
+        routes.push(route(numbers.subnet, None, card));
+        routes.push(route(numbers.default, Some(router), card));
+        let source = Selector::From(numbers.address.ip().into());
+        operations.push(Operation::AddRule(rule(family, 7630, source)));
+        let bound = Selector::Oif(card.name.clone());
+        operations.push(Operation::AddRule(rule(family, 7630, bound)));
+    }
+    let add = routes.iter().cloned().map(Operation::AddRoute);
+    let operations = add.chain(operations).collect();
+    (routes, operations)
+}
+
+fn add_addresses<B: Bench>(bench: &B, card: &Device) {
+    for family in Family::BOTH {
+        bench.add_address(card, numbers(family).address);
+    }
+}
+
+async fn shows<B: Bench>(bench: &B) {
+    let [card, other] = bench.cards();
+    bench.set_up(&other, false);
+    let links = succeeded(bench.kernel().links().await);
+    let link = |index| links.iter().find(|link| link.index == index);
+    let up = link(card.index).map(|link| (link.device(), link.up, link.mac.is_some(), link.mtu));
+    assert_eq!(up, Some((card.clone(), true, true, 1500)));
+    assert_eq!(link(other.index).map(|link| link.up), Some(false));
+    let kind = link(card.index).and_then(|link| link.kind.as_deref());
+    assert_eq!(kind, Some("veth"));
+    let loopback = links.iter().find(|link| link.loopback);
+    assert_eq!(
+        loopback.map(|link| (link.name.as_str(), link.mac)),
+        Some(("lo", None))
+    );
+    add_addresses(bench, &card);
+    for family in Family::BOTH {
+        let seen = succeeded(bench.kernel().addresses(family).await);
+        let address = numbers(family).address;
+        let seen = seen.iter().find(|seen| seen.address == address);
+        let seen = seen.map(|seen| {
+            (
+                seen.index,
+                seen.peer,
+                seen.flags.permanent,
+                seen.flags.temporary,
+            )
+        });
+        assert_eq!(seen, Some((card.index, None, true, false)));
+    }
+}
+
+async fn down_and_up<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    add_addresses(bench, &card);
+    let (routes, operations) = whole_plan(&card);
+    all_done(bench, &operations).await;
+    assert_table(bench, TABLE, &routes).await;
+    bench.set_up(&card, false);
+    assert_table(bench, TABLE, &[]).await;
+    for family in Family::BOTH {
+        assert_eq!(rules(bench, family).await.len(), 2);
+        let refused = refusal(
+            bench,
+            Operation::AddRoute(route(numbers(family).subnet, None, &card)),
+        );
+        let refused = refused.await;
+        assert!(
+            matches!(refused, OperationError::LinkDown(_)),
+            "{refused:?}"
+        );
+    }
+    bench.set_up(&card, true);
+    assert_table(bench, TABLE, &[]).await;
+    // IPv6 addresses do not survive, IPv4 ones do.
+    bench.add_address(&card, numbers(Family::Ipv6).address);
+    all_done(bench, &operations).await;
+    assert_table(bench, TABLE, &routes).await;
+}
+
+async fn unplugged<B: Bench>(bench: &B) {
+    let card = bench.add_link(name("late0"));
+    add_addresses(bench, &card);
+    let (routes, operations) = whole_plan(&card);
+    all_done(bench, &operations).await;
+    assert_table(bench, TABLE, &routes).await;
+    let mut stale = Vec::new();
+    for family in Family::BOTH {
+        stale.extend(table(bench, family, &[TABLE]).await);
+    }
+    bench.delete_link(&card);
+    assert_table(bench, TABLE, &[]).await;
+    let delete = |route| Operation::DeleteRoute {
+        route,
+        device: None,
+    };
+    all_done(bench, &stale.into_iter().map(delete).collect::<Vec<_>>()).await;
+    for family in Family::BOTH {
+        assert_eq!(rules(bench, family).await.len(), 2);
+        let refused = refusal(
+            bench,
+            Operation::AddRoute(route(numbers(family).subnet, None, &card)),
+        );
+        let refused = refused.await;
+        assert!(
+            matches!(refused, OperationError::LinkDown(_)),
+            "{refused:?}"
+        );
+    }
+}
+
+async fn last_address<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    add_addresses(bench, &card);
+    let (routes, operations) = whole_plan(&card);
+    all_done(bench, &operations).await;
+    bench.delete_address(card.index, numbers(Family::Ipv4).address);
+    let ipv6: Vec<_> = routes
+        .into_iter()
+        .filter(|r| r.family() == Family::Ipv6)
+        .collect();
+    assert_table(bench, TABLE, &ipv6).await;
+    bench.delete_address(card.index, numbers(Family::Ipv6).address);
+    assert_table(bench, TABLE, &ipv6).await;
+    for family in Family::BOTH {
+        assert_eq!(rules(bench, family).await.len(), 2);
+    }
+}
+
+async fn one_of_two<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    add_addresses(bench, &card);
+    for family in Family::BOTH {
+        bench.add_address(&card, numbers(family).second);
+    }
+    let (routes, operations) = whole_plan(&card);
+    all_done(bench, &operations).await;
+    for family in Family::BOTH {
+        bench.delete_address(card.index, numbers(family).second);
+    }
+    assert_table(bench, TABLE, &routes).await;
+}
+
+async fn cut_off<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    add_addresses(bench, &card);
+    let (routes, operations) = whole_plan(&card);
+    for length in 0..=operations.len() {
+        let start = operations.get(..length).unwrap_or_default();
+        all_done(bench, start).await;
+        all_done(bench, &operations).await;
+        assert_table(bench, TABLE, &routes).await;
+        for family in Family::BOTH {
+            let source = Selector::From(numbers(family).address.ip().into());
+            let bound = Selector::Oif(card.name.clone());
+            let wanted = [source, bound].map(|selector| shown(&rule(family, 7630, selector)));
+            assert_eq!(rules(bench, family).await, wanted);
+            let seen = succeeded(bench.kernel().rules(family).await);
+            let own = seen.into_iter().filter(|rule| rule.table == TABLE);
+            let delete = |route| Operation::DeleteRoute {
+                route,
+                device: None,
+            };
+            let stale = table(bench, family, &[TABLE]).await;
+            let removal: Vec<_> = own
+                .map(Operation::DeleteRule)
+                .chain(stale.into_iter().map(delete))
+                .collect();
+            all_done(bench, &removal).await;
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What comes of recorded events, compared with what was found right before.
+//!
+//! Every folder below `tests/fixtures/dhclient` is one case (see `leaseroute_lab::fixture`).
+//! `UPDATE_FIXTURES=1 cargo test -p leaseroute-lab --test golden` writes `expected` anew;
+//! read the difference before it is kept.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests may stop"
+)]
+
+#[path = "../../core/tests/support/kernel.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    reason = "shared with the property tests of the core"
+)]
+mod kernel;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use ipnetwork::IpNetwork;
+use kernel::Kernel;
+use leaseroute_config::{Folders, load};
+use leaseroute_core::{
+    Client, DesiredState, Family, Folded, LeaseBook, RawEvent, Settings, When, desired_state, plan,
+};
+use leaseroute_lab::fixture::{Fixture, Snapshot, Step};
+
+/// One case while its steps are taken.
+struct Replay {
+    settings: Settings,
+    book: LeaseBook,
+    kernel: Kernel,
+    text: String,
+}
+
+#[test]
+fn recorded_events_come_out_as_expected() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/dhclient");
+    let fixtures = Fixture::read_all(&folder, Client::Dhclient).unwrap();
+    assert!(!fixtures.is_empty(), "no case below {}", folder.display());
+    let update = std::env::var_os("UPDATE_FIXTURES").is_some();
+    let mut wrong = Vec::new();
+    for fixture in fixtures {
+        let seen = replayed(&fixture);
+        let file = fixture.folder.join("expected");
+        if update {
+            fs::write(&file, &seen).unwrap();
+        } else if fs::read_to_string(&file).unwrap_or_default() != seen {
+            let name = fixture
+                .folder
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            wrong.push(format!("== {name}: {}\n{seen}", fixture.why));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} cases differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn settings_of(fixture: &Fixture) -> Settings {
+    if fixture.folder.join("config.toml").exists() {
+        let loaded = load(&Folders::new(Some(fixture.folder.clone()))).unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        return loaded.settings;
+    }
+    Settings {
+        when: When::Always,
+        ..Settings::default()
+    }
+}
+
+fn replayed(fixture: &Fixture) -> String {
+    assert!(
+        !fixture.why.is_empty() && !fixture.why.contains('\n'),
+        "{}",
+        fixture.folder.display()
+    );
+    assert!(!fixture.steps.is_empty(), "{}", fixture.folder.display());
+    let mut replay = Replay {
+        settings: settings_of(fixture),
+        book: LeaseBook::default(),
+        kernel: Kernel::default(),
+        text: String::new(),
+    };
+    for step in &fixture.steps {
+        replay.take(step);
+    }
+    replay.text
+}
+
+impl Replay {
+    fn take(&mut self, step: &Step) {
+        let Step { name, event, state } = step;
+        writeln!(self.text, "==== {name}").unwrap();
+        self.set_state(state);
+        let families = match event {
+            None => Family::BOTH.to_vec(),
+            Some(raw) => self.take_event(raw).into_iter().collect(),
+        };
+        for family in families {
+            self.reconcile(family);
+        }
+    }
+
+    /// A state that shows objects of ours is taken as it is; else what the last step made
+    /// of ours is still there, as far as the kernel keeps it.
+    fn set_state(&mut self, state: &Snapshot) {
+        let mut kernel = Kernel {
+            links: state.links.clone(),
+            addresses: state.addresses.clone(),
+            rules: state.rules.clone(),
+            routes: state.routes.clone(),
+        };
+        let (rules, routes) = kernel.ours(&self.settings);
+        if rules.is_empty() && routes.is_empty() {
+            kernel.inherit(&self.kernel, &self.settings);
+        }
+        self.kernel = kernel;
+    }
+
+    fn take_event(&mut self, raw: &RawEvent) -> Option<Family> {
+        let parsed = match raw.client.parse(raw) {
+            Ok(parsed) => parsed,
+            Err(refusal) => {
+                writeln!(self.text, "refused: {refusal}").unwrap();
+                return None;
+            }
+        };
+        for dropped in &parsed.dropped {
+            writeln!(self.text, "{dropped}").unwrap();
+        }
+        let Some(event) = parsed.event else {
+            writeln!(self.text, "no change").unwrap();
+            return None;
+        };
+        let change = serde_json::to_string_pretty(&event.change).unwrap();
+        writeln!(
+            self.text,
+            "{} on {}: {change}",
+            event.reason, event.interface
+        )
+        .unwrap();
+        let family = event.change.family();
+        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        match self.book.fold(&event, None, &host, 0) {
+            Folded::NoSuchInterface(interface) => {
+                writeln!(self.text, "no such interface: {interface}").unwrap();
+                None
+            }
+            Folded::Recorded { changed, .. } => {
+                writeln!(
+                    self.text,
+                    "{}",
+                    if changed {
+                        "recorded: changed"
+                    } else {
+                        "recorded: unchanged"
+                    }
+                )
+                .unwrap();
+                Some(family)
+            }
+        }
+    }
+
+    fn reconcile(&mut self, family: Family) {
+        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let desired = desired_state(family, &host, &self.book, &self.settings);
+        let steps = plan(&desired, &host, &self.settings);
+        self.tell(&desired);
+        for note in &steps.notes {
+            writeln!(self.text, "note: {note}").unwrap();
+        }
+        writeln!(self.text, "-- plan, {family}").unwrap();
+        if steps.is_empty() {
+            writeln!(self.text, "nothing to do").unwrap();
+        }
+        write!(self.text, "{steps}").unwrap();
+
+        // Whatever is expected, it has to work and to be enough.
+        self.kernel.execute_all(&steps);
+        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let desired = desired_state(family, &host, &self.book, &self.settings);
+        let again = plan(&desired, &host, &self.settings);
+        assert!(again.is_empty(), "after\n{steps}\nstill\n{again}");
+    }
+
+    fn tell(&mut self, desired: &DesiredState) {
+        let text = &mut self.text;
+        writeln!(
+            text,
+            "-- wanted, {}{}",
+            desired.family,
+            if desired.active { "" } else { ": nothing" }
+        )
+        .unwrap();
+        for uplink in &desired.uplinks {
+            let table = uplink
+                .table
+                .map_or("none".to_owned(), |table| table.to_string());
+            let sources: Vec<String> = uplink.sources.iter().map(IpNetwork::to_string).collect();
+            writeln!(
+                text,
+                "uplink {}: table {table}, sources [{}]",
+                uplink.device,
+                sources.join(", ")
+            )
+            .unwrap();
+        }
+        for (route, purpose) in &desired.routes {
+            writeln!(text, "table {}: {route}  # {purpose}", route.table).unwrap();
+        }
+        for kept in &desired.kept_routes {
+            writeln!(
+                text,
+                "table {}: {}  # kept",
+                kept.table,
+                kept.describe(None)
+            )
+            .unwrap();
+        }
+        for (rule, purpose) in &desired.rules {
+            writeln!(text, "{rule}  # {purpose}").unwrap();
+        }
+        for note in &desired.notes {
+            writeln!(text, "note: {note}").unwrap();
+        }
+    }
+}

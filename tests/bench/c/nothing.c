@@ -1,0 +1,5 @@
+/* The floor: what starting and ending a process costs. */
+int main(void)
+{
+    return 0;
+}

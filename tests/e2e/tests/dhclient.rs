@@ -1,0 +1,437 @@
+//! The life of a lease, with the real dhclient and its real script: three cards behind
+//! strict fabrics, both families.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use leaseroute_core::Family;
+use leaseroute_e2e::daemon::{Daemon, tethered};
+use leaseroute_e2e::kernel::{Face, Own, foreign, ip};
+use leaseroute_e2e::machine::{ANSWER, Hook, Machine};
+use leaseroute_e2e::responder::{Responder, Terms};
+use leaseroute_e2e::servers::{Ipv6, Lan, Servers};
+use leaseroute_e2e::wait_for;
+use leaseroute_lab::fabric::{Card, Layout, ipv4};
+use leaseroute_lab::probe::{Matrix, Server, Stream, connect};
+
+const V4: Family = Family::Ipv4;
+const V6: Family = Family::Ipv6;
+
+/// All cards of a layout, bound in both families.
+fn bound(layout: &Layout, lan: &Lan) -> (Machine, Vec<Servers>) {
+    let mut machine = Machine::new(layout, Hook::Installed);
+    let servers = Servers::start_all(&machine, lan);
+    machine.start_clients(&Family::BOTH);
+    for family in Family::BOTH {
+        machine.wait_own(family, &machine.faces(family));
+    }
+    (machine, servers)
+}
+
+/// Three cards bound by IPv4 alone, the second by a server of our own.
+fn bound_by_responder(lease: u32) -> (Machine, Vec<Servers>, Responder) {
+    let mut machine = Machine::new(&Layout::separate(3), Hook::Installed);
+    let lan = Lan {
+        v6: Ipv6::Without,
+        ..Lan::default()
+    };
+    let servers = [0, 2].map(|subnet| Servers::start(&machine, subnet, &lan));
+    let card = machine.card(1);
+    machine
+        .fabric
+        .allow(1, IpAddr::from(moved_to(&card)).into())
+        .unwrap();
+    let addresses = [card.ipv4, moved_to(&card)];
+    let responder = Responder::start(&machine, &card, Terms::of(&card, lease), &addresses);
+    machine.start_clients(&[V4]);
+    machine.wait_own(V4, &machine.faces(V4));
+    (machine, servers.into(), responder)
+}
+
+/// The other address that a card may get.
+fn moved_to(card: &Card) -> std::net::Ipv4Addr {
+    ipv4(card.subnet, 77)
+}
+
+/// The uplinks after the second card has moved.
+fn moved(machine: &Machine) -> Vec<Face> {
+    let mut faces = machine.faces(V4);
+    faces[1] = faces[1]
+        .clone()
+        .with_source(moved_to(&machine.card(1)).into());
+    faces
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn bound_cards_are_reached_by_everybody() {
+    let (machine, _servers) = bound(&Layout::separate(3), &Lan::default());
+    machine.assert_all_reach(&Family::BOTH);
+    for card in machine.fabric.cards() {
+        assert_eq!(
+            machine.fabric.dropped(card.number).unwrap(),
+            0,
+            "{}",
+            card.name
+        );
+    }
+}
+
+/// Shows that the bench tells the two apart. The other callers of IPv6 are left out: the
+/// kernel joins the routers' advertisements into one multipath default, which may send a
+/// reply the right way.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn without_the_hook_the_same_connections_fail() {
+    let mut machine = Machine::new(&Layout::separate(3), Hook::Absent);
+    let _servers = Servers::start_all(&machine, &Lan::default());
+    machine.start_clients(&Family::BOTH);
+    for card in 0..3 {
+        machine.wait_event(&format!("BOUND eth{card}"), 1);
+        machine.wait_event(&format!("BOUND6 eth{card}"), 1);
+    }
+    let matrix = Matrix::probe(&machine.fabric, &Family::BOTH, Duration::from_secs(1));
+    let answered: Vec<_> = matrix
+        .cells
+        .iter()
+        .filter(|cell| cell.outcome.is_answered())
+        .filter(|cell| {
+            let outside = cell.from == "client";
+            if outside {
+                cell.card != 0 && cell.family == V4
+            } else {
+                cell.from != format!("neighbour{}", cell.card)
+            }
+        })
+        .collect();
+    assert!(
+        answered.is_empty(),
+        "answered all the same: {answered:#?}\n{matrix}"
+    );
+    assert!(
+        machine.fabric.dropped(0).unwrap() > 0,
+        "the fabric dropped nothing"
+    );
+    assert!(
+        Family::BOTH
+            .iter()
+            .all(|f| Own::read(machine.fabric.host(), *f).is_empty())
+    );
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn unchanged_renewal_is_silent() {
+    let lan = Lan {
+        t1: Some(2),
+        ..Lan::default()
+    };
+    let (mut machine, _servers) = bound(&Layout::separate(3), &lan);
+    let before = foreign(machine.fabric.host());
+    let log = machine.folder().join("monitor.log");
+    let mut command = tethered("ip");
+    command.args(["-N", "monitor", "rule", "route"]);
+    let monitor = Daemon::start(machine.fabric.host(), command, &log);
+    // What it says of a rule of ours, and of a route.
+    let ours = || {
+        let said = monitor.log();
+        let lines = said
+            .lines()
+            .filter(|line| line.contains("table 76") || line.contains("76"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // It must be listening before anything counts: a rule of somebody else shows that.
+    let (add, delete) = (
+        "rule add priority 76 lookup 76",
+        "rule del priority 76 lookup 76",
+    );
+    wait_for("the monitor listens", || {
+        ip(machine.fabric.host(), add);
+        ip(machine.fabric.host(), delete);
+        if ours().is_empty() {
+            Err(monitor.log())
+        } else {
+            Ok(())
+        }
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let listening = ours().len();
+    let seen = machine
+        .events()
+        .iter()
+        .filter(|event| event.starts_with("RENEW "))
+        .count();
+    machine.wait_event("RENEW ", seen + 6);
+    assert_eq!(ours()[listening..], Vec::<String>::new());
+    assert_eq!(foreign(machine.fabric.host()), before);
+    for family in Family::BOTH {
+        machine.wait_own(family, &machine.faces(family));
+    }
+    // And it would have said something.
+    machine.end_client(2, V4, "-r");
+    wait_for("the monitor saw the release", || {
+        if ours().len() > listening {
+            Ok(())
+        } else {
+            Err(monitor.log())
+        }
+    });
+}
+
+/// Debian's script leaves the default route of table main at the old router.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn changed_router_is_followed() {
+    let lan = Lan {
+        t1: Some(2),
+        v6: Ipv6::Without,
+        ..Lan::default()
+    };
+    let mut machine = Machine::new(&Layout::separate(3), Hook::Installed);
+    let mut servers = Servers::start_all(&machine, &lan);
+    machine.start_clients(&[V4]);
+    machine.wait_own(V4, &machine.faces(V4));
+    ip(
+        machine.fabric.router(1).unwrap(),
+        "addr add 10.0.1.2/24 dev port1 noprefixroute",
+    );
+    let other = Lan {
+        routers: vec![2, 1],
+        ..lan
+    };
+    let changed = servers.remove(1).change(&machine, &other);
+    servers.push(changed);
+    let mut faces = machine.faces(V4);
+    faces[1] = faces[1].clone().with_gateway(ipv4(1, 2).into());
+    machine.wait_own(V4, &faces);
+    machine.assert_all_reach(&[V4]);
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn changed_address_loses_nothing_and_leaves_nothing() {
+    let (machine, _servers, responder) = bound_by_responder(3600);
+    let new = moved_to(&machine.card(1));
+    let _echo = Server::echo(machine.fabric.host(), new.into()).unwrap();
+    let every = Duration::from_millis(10);
+    let stream = Stream::start(machine.fabric.client(), new.into(), every).unwrap();
+    responder.change(|terms| {
+        terms.address = new;
+        terms.refuses = false;
+    });
+    machine.wait_event(&format!("RENEW eth1 {new}"), 1);
+    machine.wait_own(V4, &moved(&machine));
+    std::thread::sleep(Duration::from_secs(1));
+    let shots = stream.stop();
+    let first = shots.iter().position(|shot| shot.answered.is_some());
+    let first = first.unwrap_or_else(|| panic!("nothing was answered\n{}", machine.logs()));
+    let lost = shots[first..]
+        .iter()
+        .filter(|shot| shot.answered.is_none())
+        .count();
+    assert_eq!(lost, 0, "of {} after the first answer", shots.len() - first);
+    assert!(
+        shots.len() - first >= 50,
+        "too few to tell: {}",
+        shots.len() - first
+    );
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn refused_renewal_moves_the_card() {
+    let (machine, _servers, responder) = bound_by_responder(3600);
+    let new = moved_to(&machine.card(1));
+    responder.change(|terms| terms.address = new);
+    machine.wait_event("EXPIRE eth1", 1);
+    machine.wait_event(&format!("BOUND eth1 {new}"), 1);
+    machine.wait_own(V4, &moved(&machine));
+    machine.assert_reached(new.into());
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn expired_lease_is_cleared_and_comes_back() {
+    let (machine, _servers, responder) = bound_by_responder(5);
+    responder.change(|terms| terms.answers = false);
+    machine.wait_event("EXPIRE eth1", 1);
+    let mut faces = machine.faces(V4);
+    faces.remove(1);
+    machine.wait_own(V4, &faces);
+    for number in [0, 2] {
+        machine.assert_reached(machine.card(number).ipv4.into());
+    }
+    responder.change(|terms| terms.answers = true);
+    machine.wait_event("BOUND eth1", 2);
+    machine.wait_own(V4, &machine.faces(V4));
+    machine.assert_all_reach(&[V4]);
+}
+
+/// The second last card to go takes everything along: one uplink needs no rules. The other
+/// family stays as it is throughout.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn released_and_stopped_leases_leave_nothing() {
+    let (mut machine, _servers) = bound(&Layout::separate(3), &Lan::default());
+    machine.end_client(2, V4, "-r");
+    machine.wait_event("RELEASE eth2", 1);
+    machine.wait_own(V4, &machine.faces(V4)[..2]);
+    machine.wait_own(V6, &machine.faces(V6));
+    machine.end_client(1, V4, "-x");
+    machine.wait_event("STOP eth1", 1);
+    machine.wait_own(V4, &[]);
+    machine.wait_own(V6, &machine.faces(V6));
+    machine.assert_all_reach(&[V6]);
+    machine.assert_reached(machine.card(0).ipv4.into());
+}
+
+/// The card keeps its prefix and its router, which the others must still go around: else
+/// what they send to that subnet would leave by the card that has no address there.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn released_ipv6_lease_leaves_no_source() {
+    let (mut machine, _servers) = bound(&Layout::separate(3), &Lan::default());
+    machine.end_client(2, V6, "-r");
+    machine.wait_event("RELEASE6 eth2", 1);
+    let mut faces = machine.faces(V6);
+    faces[2].sources.clear();
+    machine.wait_own(V6, &faces);
+    machine.wait_own(V4, &machine.faces(V4));
+    machine.assert_all_reach(&[V4]);
+    for (_, neighbour) in machine.fabric.neighbours() {
+        for number in [0, 1] {
+            let outcome = connect(neighbour, machine.card(number).ipv6.into(), ANSWER);
+            assert!(
+                outcome.is_answered(),
+                "{} to eth{number}: {outcome}",
+                neighbour.name()
+            );
+        }
+    }
+}
+
+/// Cards whose addresses come from router advertisements, and the uplinks in IPv6.
+fn advertised(lan: &Lan) -> (Machine, Vec<Servers>, Vec<Face>) {
+    let mut machine = Machine::new(&Layout::separate(3), Hook::Installed);
+    let mut faces = machine.faces(V6);
+    for (number, face) in faces.iter_mut().enumerate() {
+        let card = machine.card(number);
+        let [.., a, b, c, d] = card.link_local().segments();
+        let subnet = u16::from(card.subnet);
+        let address = Ipv6Addr::from([0x2001, 0xdb8, 0, subnet, a, b, c, d]);
+        machine
+            .fabric
+            .allow(number, IpAddr::from(address).into())
+            .unwrap();
+        face.sources = vec![address.into()];
+    }
+    let servers = Servers::start_all(&machine, lan);
+    for card in machine.fabric.cards() {
+        ip(machine.fabric.host(), &format!("link set {} up", card.name));
+    }
+    for face in &faces {
+        wait_for("the kernel has made an address and a default route", || {
+            let said = machine.shell(&format!("ip -6 addr show {}; ip -6 route", face.name));
+            let default = format!("dev {}", face.name);
+            let has_default = said
+                .lines()
+                .any(|l| l.contains("via fe80::1") && l.contains(&default));
+            let has_address = said.contains(&face.sources[0].to_string());
+            if has_address && has_default {
+                Ok(())
+            } else {
+                Err(said)
+            }
+        });
+    }
+    (machine, servers, faces)
+}
+
+/// No event announces such an address. The next IPv6 event of any card takes it in.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn advertised_addresses_are_picked_up() {
+    let lan = Lan {
+        v6: Ipv6::Both,
+        ..Lan::default()
+    };
+    let (mut machine, _servers, mut faces) = advertised(&lan);
+    machine.start_client(0, V6);
+    machine.wait_event("BOUND6 eth0", 1);
+    faces[0].sources.push(machine.card(0).ipv6.into());
+    machine.wait_own(V6, &faces);
+    for address in faces.iter().flat_map(|face| &face.sources) {
+        machine.assert_reached(*address);
+    }
+}
+
+/// `dhclient -6 -S` asks for options alone; its event names no address.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn stateless_client_brings_advertised_addresses_in() {
+    let lan = Lan {
+        v6: Ipv6::Slaac,
+        extra: vec!["dhcp-range=::,constructor:port0,ra-stateless".to_owned()],
+        ..Lan::default()
+    };
+    let (mut machine, _servers, faces) = advertised(&lan);
+    machine.start_stateless_client(0);
+    machine.wait_event("RENEW6 eth0", 1);
+    machine.wait_own(V6, &faces);
+    for face in &faces {
+        machine.assert_reached(face.sources[0]);
+    }
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn two_cards_share_one_subnet() {
+    let (machine, _servers) = bound(&Layout::of(vec![0, 1, 1]), &Lan::default());
+    machine.assert_all_reach(&Family::BOTH);
+}
+
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn late_card_is_taken_in() {
+    let (mut machine, _servers) = bound(&Layout::separate(2), &Lan::default());
+    let number = machine.fabric.attach(2).unwrap().number;
+    let _late = Servers::start(&machine, 2, &Lan::default());
+    for family in Family::BOTH {
+        machine.start_client(number, family);
+        machine.wait_own(family, &machine.faces(family));
+    }
+    machine.assert_all_reach(&Family::BOTH);
+}
+
+/// dhclient is killed and started again: it confirms its lease, and nothing changes.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn restarted_client_confirms_its_lease() {
+    let (mut machine, _servers) = bound(&Layout::separate(2), &Lan::default());
+    machine.kill_client(1, V4);
+    machine.start_client(1, V4);
+    machine.wait_event("REBOOT eth1", 1);
+    machine.wait_own(V4, &machine.faces(V4));
+    machine.assert_all_reach(&Family::BOTH);
+}
+
+/// The same subnet behind a card that was pulled out and plugged in again has another index
+/// and another table; nothing of the old one stays once its successor is bound.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn card_that_was_pulled_out_leaves_nothing() {
+    let (mut machine, mut servers) = bound(&Layout::separate(3), &Lan::default());
+    machine.fabric.unplug(2).unwrap();
+    // Its clients notice nothing.
+    for family in Family::BOTH {
+        machine.kill_client(2, family);
+    }
+    let number = machine.fabric.attach(2).unwrap().number;
+    let changed = servers.remove(2).change(&machine, &Lan::default());
+    servers.push(changed);
+    for family in Family::BOTH {
+        machine.start_client(number, family);
+        machine.wait_own(family, &machine.faces(family));
+    }
+    machine.assert_all_reach(&Family::BOTH);
+}
