@@ -5,7 +5,7 @@ use std::fmt;
 use leaseroute_core::{Family, InterfaceRef, Plan, RawEvent};
 use leaseroute_kernel::OperationError;
 use leaseroute_runtime::exit::Exit;
-use leaseroute_runtime::reconcile::{Cause, Failure};
+use leaseroute_runtime::reconcile::{Failure, exit_of};
 use leaseroute_runtime::{Outcome, Paths};
 use serde::Serialize;
 
@@ -189,17 +189,6 @@ impl FailureView {
             step: StepView::new(plan, &failure.step),
             cause: failure.cause.to_string(),
         }
-    }
-}
-
-/// Which exit code says that these changes failed.
-fn exit_of(failures: &[Failure]) -> Exit {
-    let not_permitted =
-        |f: &Failure| matches!(f.cause, Cause::Kernel(OperationError::NotPermitted));
-    match failures {
-        [] => Exit::Done,
-        _ if failures.iter().any(not_permitted) => Exit::NotPermitted,
-        _ => Exit::Kernel,
     }
 }
 

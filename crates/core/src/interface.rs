@@ -3,7 +3,7 @@
 //! A name comes from whoever could create or rename a device, so it is checked before
 //! anything else sees it: netdevice(7) and `dev_valid_name()` in the kernel's
 //! net/core/dev.c allow at most 15 bytes, no `/`, no `:`, no white space, and neither
-//! `.` nor `..`.
+//! `.` nor `..`. Control characters are refused here as well.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum InvalidInterface {
     #[error("interface name is empty")]
     Empty,
     /// Longer than the kernel allows.
-    #[error("interface name {name} has {length} bytes, at most {limit} are possible", name = crate::Quoted(name), length = name.len())]
+    #[error("interface name {name} has {length} bytes, at most {limit} are possible", name = crate::Quoted::shortened(name), length = name.len())]
     TooLong {
         /// The name as given.
         name: String,
@@ -58,8 +58,8 @@ fn checked(name: &str, limit: usize) -> Result<(), InvalidInterface> {
             limit,
         });
     }
-    // The kernel's isspace() is Latin-1: 0xa0 counts, but as a lone byte it is not UTF-8.
-    let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_ascii_whitespace() || c == '\x0b';
+    // Control characters pass the kernel's check, but would reach terminals through logs.
+    let bad = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c.is_control();
     if name == "." || name == ".." || name.contains(bad) {
         return Err(InvalidInterface::Forbidden(name.to_owned()));
     }
@@ -152,6 +152,21 @@ impl IfIndex {
 impl fmt::Display for IfIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A name as one word for a POSIX shell: as it is, or in single quotes. The kernel lets a
+/// name hold nearly any character that a shell acts on.
+pub(crate) struct ShellWord<'a>(pub(crate) &'a str);
+
+impl fmt::Display for ShellWord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-@%+".contains(c);
+        if self.0.chars().all(plain) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "'{}'", self.0.replace('\'', r"'\''"))
+        }
     }
 }
 
@@ -263,11 +278,19 @@ mod tests {
             "a\nb",
             "a\x0bb",
             "a\0b",
+            "a\x1bb",
             "sixteen-bytes-xx",
             "../../etc/passwd",
         ] {
             assert!(bad.parse::<InterfaceName>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_name_stays_one_word_in_a_shell() {
+        let word = |name: &str| ShellWord(name).to_string();
+        assert_eq!(word("eth0.5"), "eth0.5");
+        assert_eq!(word("w;id&x'$(id)"), r"'w;id&x'\''$(id)'");
     }
 
     #[test]

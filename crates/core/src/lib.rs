@@ -10,6 +10,53 @@
 //! Host (links, addresses, rules, routes) ────────┼─▶ DesiredState ──plan──▶ Plan
 //! Settings ──────────────────────────────────────┘
 //! ```
+//!
+//! # Example
+//!
+//! What a hook of dhclient was told, on a host whose state was saved as JSON:
+//!
+//! ```
+//! use leaseroute_core::{Client, Host, LeaseBook, RawEvent, Settings, When, desired_state, plan};
+//!
+//! let raw = RawEvent {
+//!     client: Client::Dhclient,
+//!     arguments: vec![],
+//!     variables: [
+//!         ("reason", "BOUND"),
+//!         ("interface", "eth1"),
+//!         ("new_ip_address", "198.51.100.5"),
+//!         ("new_subnet_mask", "255.255.255.0"),
+//!         ("new_routers", "198.51.100.1"),
+//!     ]
+//!     .map(|(key, value)| (key.to_owned(), value.to_owned()))
+//!     .into(),
+//! };
+//! let host: Host = serde_json::from_str(
+//!     r#"{
+//!         "links": {"3": {"index": 3, "name": "eth1", "mtu": 1500, "up": true}},
+//!         "addresses": [{"index": 3, "address": "198.51.100.5/24"}],
+//!         "rules": [{"family": "ipv4", "priority": 0, "action": "lookup", "table": 255, "protocol": 2}]
+//!     }"#,
+//! )?;
+//! let settings = Settings { when: When::Always, ..Settings::default() };
+//!
+//! let event = raw.client.parse(&raw)?.event.ok_or("no change")?;
+//! let mut book = LeaseBook::default();
+//! book.fold(&event, Some(raw), &host, 0);
+//! let desired = desired_state(event.change.family(), &host, &book, &settings);
+//! let plan = plan(&desired, &host, &settings);
+//!
+//! let commands: Vec<String> = plan.steps.iter().map(|step| plan.command(step).to_string()).collect();
+//! assert_eq!(
+//!     commands[..3],
+//!     [
+//!         "ip -4 route add 198.51.100.0/24 dev eth1 scope link table 76003 protocol 76",
+//!         "ip -4 route add default via 198.51.100.1 dev eth1 table 76003 protocol 76",
+//!         "ip -4 rule add priority 7610 from 198.51.100.5 lookup 76003 suppress_prefixlength 0 protocol 76",
+//!     ]
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod address;
 mod book;

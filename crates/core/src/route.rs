@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Family, NetworkExt as _};
-use crate::interface::{Device, IfIndex};
+use crate::interface::{Device, IfIndex, ShellWord};
 use crate::numbers::{ProtocolId, TableId};
 
 /// How a router ranks itself among others (RFC 4191); IPv6 only.
@@ -178,7 +178,7 @@ impl fmt::Display for Words<'_> {
             write!(f, " via {gateway}")?;
         }
         if let Some(device) = self.device {
-            write!(f, " dev {device}")?;
+            write!(f, " dev {}", ShellWord(device))?;
         }
         if self.gateway.is_none() && self.kind == RouteKind::Unicast && family == Family::Ipv4 {
             f.write_str(" scope link")?;

@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Family, NetworkExt as _};
-use crate::interface::InterfaceName;
+use crate::interface::{InterfaceName, ShellWord};
 use crate::numbers::{Priority, ProtocolId, TableId};
 
 /// What a rule of ours matches.
@@ -150,7 +150,7 @@ impl fmt::Display for Selector {
                 f.write_str("from ")?;
                 write_prefix(f, *source)
             }
-            Self::Oif(name) => write!(f, "oif {name}"),
+            Self::Oif(name) => write!(f, "oif {}", ShellWord(name.as_str())),
         }
     }
 }
@@ -189,10 +189,10 @@ impl fmt::Display for ObservedRule {
             write!(f, " fwmark {mark:#x}/{mask:#x}")?;
         }
         if let Some(iif) = &self.iif {
-            write!(f, " iif {iif}")?;
+            write!(f, " iif {}", ShellWord(iif))?;
         }
         if let Some(oif) = &self.oif {
-            write!(f, " oif {oif}")?;
+            write!(f, " oif {}", ShellWord(oif))?;
         }
         match self.action {
             RuleAction::Lookup => write!(f, " lookup {}", self.table)?,

@@ -26,7 +26,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use crate::error::KernelError;
 
 /// How often a dump is repeated because others changed what it reads.
-const TRIES: u32 = 10;
+pub(crate) const TRIES: u32 = 10;
 /// How many changes go out before their answers are read. Answers to more than about
 /// 200 would overflow the socket's default receive buffer (212,992 bytes).
 const BATCH: usize = 64;
@@ -51,9 +51,8 @@ pub(crate) struct Channel {
     buffer: Vec<u8>,
     /// Whether every request was answered to its end.
     idle: bool,
-    /// Datagrams read so far.
-    #[cfg(test)]
-    pub(crate) datagrams: usize,
+    /// How many datagrams the contents of the last dump took, as far as they were read.
+    pieces: usize,
 }
 
 impl Channel {
@@ -64,8 +63,7 @@ impl Channel {
             sequence: 0,
             buffer: Vec::with_capacity(READ),
             idle: true,
-            #[cfg(test)]
-            datagrams: 0,
+            pieces: 0,
         })
     }
 
@@ -94,6 +92,7 @@ impl Channel {
         mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
     ) -> io::Result<Option<Vec<T>>> {
         self.send(std::slice::from_ref(request))?;
+        self.pieces = 0;
         let mut found = Vec::new();
         let mut interrupted = false;
         let mut enough = false;
@@ -102,6 +101,7 @@ impl Channel {
             // cheaper than another socket.
             let last = enough;
             self.receive()?;
+            let mut has_contents = false;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
@@ -112,22 +112,34 @@ impl Channel {
                     // The end of a dump carries its status, as an error does.
                     NLMSG_DONE | NLMSG_ERROR => {
                         self.idle = true;
+                        self.pieces += usize::from(has_contents);
                         status(message.payload())?;
                         return Ok((!interrupted).then_some(found));
                     }
                     NLMSG_NOOP => {}
-                    _ if enough => {}
                     _ => {
-                        if collect(message.payload(), &mut found).is_break() {
-                            enough = true;
-                        }
+                        has_contents = true;
+                        enough = enough || collect(message.payload(), &mut found).is_break();
                     }
                 }
             }
+            self.pieces += usize::from(has_contents);
             if last {
                 return Ok((!interrupted).then_some(found));
             }
         }
+    }
+
+    /// Whether the contents of the last dump came in more than one datagram, so that
+    /// others may have changed them in between.
+    pub(crate) fn came_in_pieces(&self) -> bool {
+        self.pieces > 1
+    }
+
+    /// How many datagrams the last dump took, its mere end not counted.
+    #[cfg(test)]
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
     }
 
     /// Sends a request that has one answer and returns its body.
@@ -227,10 +239,6 @@ impl Channel {
                 Err(error) => return Err(error),
             }
         }
-        #[cfg(test)]
-        {
-            self.datagrams += 1;
-        }
         Ok(())
     }
 }
@@ -275,5 +283,48 @@ fn status(body: &[u8]) -> io::Result<()> {
     match body.get(..4).and_then(|code| parse_i32(code).ok()) {
         Some(code @ ..=-1) => Err(io::Error::from_raw_os_error(code.saturating_neg())),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_splits_into_its_messages() {
+        let mut datagram = Vec::new();
+        for (length, sequence) in [(18_u32, 7), (16, 8)] {
+            let start = datagram.len();
+            datagram.resize(start + 20, 0);
+            let mut message = NetlinkBuffer::new(&mut datagram[start..]);
+            message.set_length(length);
+            message.set_sequence_number(sequence);
+        }
+        datagram.truncate(36);
+        let seen: Vec<_> = Messages(&datagram)
+            .map(|message| message.map(|m| (m.sequence_number(), m.payload().len())))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(seen, [(7, 2), (8, 0)]);
+    }
+
+    #[test]
+    fn a_cut_datagram_is_an_error() {
+        let mut datagram = vec![0; 20];
+        NetlinkBuffer::new(&mut datagram).set_length(24);
+        for cut in [&datagram[..], &datagram[..7]] {
+            let messages: Vec<_> = Messages(cut).collect();
+            assert_eq!(messages.len(), 1);
+            let kind = messages[0].as_ref().unwrap_err().kind();
+            assert_eq!(kind, io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn a_status_is_an_errno_or_success() {
+        assert!(status(&0_i32.to_ne_bytes()).is_ok());
+        assert!(status(&[]).is_ok());
+        let refused = status(&(-17_i32).to_ne_bytes()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(17));
     }
 }

@@ -15,7 +15,7 @@ use leaseroute_core::{
     RouteKind, TableId,
 };
 
-use crate::channel::{Channel, Request};
+use crate::channel::{Channel, Request, TRIES};
 use crate::convert::{self, Placing, RouteFilter};
 use crate::errno::{
     self, EACCES, EAFNOSUPPORT, EHOSTUNREACH, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP,
@@ -162,9 +162,29 @@ impl Kernel for Netlink {
     }
 
     async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
-        let convert = |body: &[u8]| convert::rule(body, family);
-        let found = self.dump("rules", &convert::rules_request(family), convert);
-        if_absent_empty(found, &[])
+        let what = "rules";
+        let read = || {
+            let convert = |body: &[u8]| convert::rule(body, family);
+            if_absent_empty(
+                self.dump(what, &convert::rules_request(family), convert),
+                &[],
+            )
+        };
+        // A dump of rules goes on by counting them and never says that it was interrupted
+        // (`dump_rules()` in net/core/fib_rules.c): when others add or delete one between
+        // two datagrams, a rule shows twice or not at all. Two equal dumps are right.
+        let mut rules = read()?;
+        for _ in 0..TRIES {
+            if !self.channel.borrow().came_in_pieces() {
+                return Ok(rules);
+            }
+            let again = read()?;
+            if again == rules {
+                return Ok(again);
+            }
+            rules = again;
+        }
+        Err(KernelError::Interrupted { what, tries: TRIES })
     }
 
     async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
@@ -254,5 +274,125 @@ fn if_absent_empty<T>(
             Ok(Vec::new())
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+
+    use futures_util::FutureExt as _;
+    use ipnetwork::IpNetwork;
+    use leaseroute_core::{Device, Route, RouterPreference};
+    use leaseroute_lab::namespace::Namespace;
+    use leaseroute_lab::privilege::with_namespaces;
+
+    use super::*;
+    use crate::topology::{Topology, VethEnd};
+
+    fn in_namespace(name: &'static str, test: impl FnOnce() + Send + 'static) {
+        with_namespaces(name, move || Namespace::new(name).unwrap().run(test));
+    }
+
+    fn link() -> Device {
+        let topology = Topology::open().unwrap();
+        let here = File::open("/proc/thread-self/ns/net").unwrap();
+        let [near, far] = ["card0", "far0"].map(|name| VethEnd {
+            name: name.parse().unwrap(),
+            mac: None,
+            namespace: here.as_fd(),
+        });
+        topology.add_veth(&near, &far).unwrap();
+        let index = topology.index_of(&near.name).unwrap();
+        topology.set_up(index, true).unwrap();
+        Device {
+            index,
+            name: near.name,
+        }
+    }
+
+    fn add_to_main(kernel: &Netlink, device: &Device, routes: Vec<(IpNetwork, u32)>) {
+        let add = |(destination, metric)| {
+            Operation::AddRoute(Route {
+                table: TableId::MAIN,
+                destination,
+                metric,
+                gateway: None,
+                device: device.clone(),
+                onlink: false,
+                mtu: None,
+                preference: RouterPreference::Medium,
+            })
+        };
+        let operations: Vec<_> = routes.into_iter().map(add).collect();
+        let operations: Vec<_> = operations.iter().collect();
+        let results = kernel
+            .execute(&operations, ProtocolId::observed(76))
+            .now_or_never();
+        assert!(results.unwrap().iter().all(Result::is_ok));
+    }
+
+    /// Metrics of the defaults that are found, and how many datagrams that took.
+    fn defaults(kernel: &Netlink) -> (Vec<u32>, usize) {
+        let found = kernel.ipv4_defaults().unwrap();
+        let metrics = found.iter().map(|route| route.metric).collect();
+        (metrics, kernel.channel.borrow().pieces())
+    }
+
+    fn hosts(count: u32) -> Vec<(IpNetwork, u32)> {
+        let host = |number: u32| Ipv4Addr::from(0x0a00_0000 + number);
+        (0..count)
+            .map(|number| (IpAddr::V4(host(number)).into(), 0))
+            .collect()
+    }
+
+    #[test]
+    fn defaults_cost_the_same_among_many_routes() {
+        in_namespace(
+            "netlink::tests::defaults_cost_the_same_among_many_routes",
+            || {
+                let device = link();
+                let kernel = Netlink::open().unwrap();
+                assert_eq!(defaults(&kernel), (vec![], 0));
+                let low = ["0.0.0.0/1", "0.0.0.0/8", "128.0.0.0/1"];
+                let low = low.map(|prefix| (prefix.parse().unwrap(), 0)).to_vec();
+                add_to_main(&kernel, &device, low);
+                let default = Family::Ipv4.default_network();
+                add_to_main(
+                    &kernel,
+                    &device,
+                    [7, 0, 300].map(|metric| (default, metric)).to_vec(),
+                );
+                assert_eq!(defaults(&kernel), (vec![0, 7, 300], 1));
+                add_to_main(&kernel, &device, hosts(20_000));
+                // The second is the one that is read in the hope that it is the last.
+                assert_eq!(defaults(&kernel), (vec![0, 7, 300], 2));
+                // And the socket is as good as new.
+                assert_eq!(kernel.links().now_or_never().unwrap().unwrap().len(), 3);
+                assert_eq!(defaults(&kernel), (vec![0, 7, 300], 2));
+            },
+        );
+    }
+
+    #[test]
+    fn defaults_may_fill_several_datagrams() {
+        in_namespace(
+            "netlink::tests::defaults_may_fill_several_datagrams",
+            || {
+                let device = link();
+                let kernel = Netlink::open().unwrap();
+                let default = Family::Ipv4.default_network();
+                add_to_main(
+                    &kernel,
+                    &device,
+                    (0..700).map(|metric| (default, metric)).collect(),
+                );
+                add_to_main(&kernel, &device, hosts(2000));
+                let (metrics, datagrams) = defaults(&kernel);
+                assert_eq!(metrics, (0..700).collect::<Vec<_>>());
+                assert!((4..10).contains(&datagrams), "{datagrams}");
+            },
+        );
     }
 }

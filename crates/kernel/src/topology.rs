@@ -303,6 +303,17 @@ impl Topology {
         Ok(counted.unwrap_or_default())
     }
 
+    /// Whether a link is in service: up, with a carrier, and taken note of as such by the
+    /// kernel's protocols, which is a moment later.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such link.
+    pub fn is_running(&self, link: IfIndex) -> Result<bool, TopologyError> {
+        let answer = self.link(link_by(link), || format!("look at link {link}"))?;
+        Ok(answer.header.flags.contains(LinkFlags::Running))
+    }
+
     /// Sets a link up or down.
     ///
     /// # Errors

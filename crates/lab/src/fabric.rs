@@ -22,16 +22,18 @@
 //!
 //! Fabrics share nothing, so many may live at once; each is torn down when dropped.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+mod parts;
+mod subnet;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
-use leaseroute_core::{Family, IfIndex, InterfaceName, Mac, ProtocolId, TableId};
-use leaseroute_kernel::topology::{
-    Lifetime, NewAddress, NewRoute, NewRule, Target, Topology, Verdict,
-};
+use leaseroute_core::{Family, IfIndex, InterfaceName, Mac, ProtocolId};
+use leaseroute_kernel::topology::{Lifetime, NewAddress, NewRoute, Target};
 
+use self::parts::{default_via, gateway_route, link_local, network, router, settle};
+use self::subnet::Subnet;
 use crate::site::{BenchError, Site};
 
 /// The outside client's IPv4 address.
@@ -40,15 +42,6 @@ pub const CLIENT4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub const CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 0x10);
 /// The IPv6 router of every subnet.
 pub const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-
-/// The link of the neighbours and of the fabric's ports to them.
-const NEAR: &str = "near";
-/// Priority of the rules that let an allowed source pass.
-const ALLOWED: u32 = 1000;
-/// Priority of the rules that send the rest to the sink.
-const SPOOFED: u32 = 2000;
-/// Sinks have tables from here on, by the number of their port.
-const SINK_TABLES: u32 = 1000;
 
 /// What a fabric consists of.
 #[derive(Clone, Debug)]
@@ -120,18 +113,7 @@ impl Card {
     /// The link-local address that the kernel makes from its hardware address.
     #[must_use]
     pub fn link_local(&self) -> Ipv6Addr {
-        let [a, b, c, d, e, f] = self.mac.bytes();
-        let word = |high: u8, low: u8| u16::from_be_bytes([high, low]);
-        Ipv6Addr::new(
-            0xfe80,
-            0,
-            0,
-            0,
-            word(a ^ 2, b),
-            word(c, 0xff),
-            word(0xfe, d),
-            word(e, f),
-        )
+        link_local(self.mac)
     }
 }
 
@@ -144,29 +126,6 @@ pub enum Ipv6Style {
     Ra,
     /// None at all.
     Without,
-}
-
-/// One port of a subnet's router.
-#[derive(Debug)]
-struct Port {
-    name: InterfaceName,
-    link: IfIndex,
-    sink: IfIndex,
-    /// Where a prefix behind the port is reached: the machine's own addresses.
-    via: (Ipv4Addr, Ipv6Addr),
-    allowed: BTreeSet<IpNetwork>,
-}
-
-/// One subnet: its router, its link to the core, and the machines in it.
-#[derive(Debug)]
-struct Subnet {
-    number: u8,
-    router: Site,
-    core_link: IfIndex,
-    neighbour: Option<Site>,
-    ports: BTreeMap<InterfaceName, Port>,
-    /// How many cards were ever attached, for the next one's address.
-    attached: u8,
 }
 
 /// A host with cards, and the cloud around it.
@@ -228,7 +187,12 @@ impl Fabric {
             layout: layout.clone(),
         };
         for &subnet in &layout.cards {
-            fabric.attach(subnet)?;
+            fabric.plug(subnet)?;
+        }
+        fabric.client.await_running(outside)?;
+        fabric.core.await_running(inside)?;
+        for subnet in fabric.subnets.values() {
+            subnet.await_running(&fabric.core)?;
         }
         Ok(fabric)
     }
@@ -258,7 +222,7 @@ impl Fabric {
     pub fn neighbours(&self) -> impl Iterator<Item = (u8, &Site)> {
         self.subnets
             .values()
-            .filter_map(|subnet| Some((subnet.number, subnet.neighbour.as_ref()?)))
+            .filter_map(|subnet| Some((subnet.number, &subnet.neighbour.as_ref()?.0)))
     }
 
     /// The cards that are plugged in, in order.
@@ -284,17 +248,8 @@ impl Fabric {
     ///
     /// When the kernel refuses.
     pub fn attach(&mut self, subnet: u8) -> Result<Card, BenchError> {
-        let mut place = match self.subnets.remove(&subnet) {
-            Some(place) => place,
-            None => Subnet::new(subnet, &self.core, self.layout.neighbours)?,
-        };
-        let plugged = place.plug(&self.host, self.attached);
-        self.subnets.insert(subnet, place);
-        let card = plugged?;
-        self.attached += 1;
-        self.cards.insert(card.number, card.clone());
-        self.allow(card.number, IpAddr::V4(card.ipv4).into())?;
-        self.allow(card.number, IpAddr::V6(card.ipv6).into())?;
+        let card = self.plug(subnet)?;
+        self.subnet(subnet)?.await_running(&self.core)?;
         Ok(card)
     }
 
@@ -311,13 +266,7 @@ impl Fabric {
             .cards
             .remove(&number)
             .ok_or(BenchError::NoSuchCard(number))?;
-        let subnet = self.subnet_mut(card.subnet)?;
-        if let Some(port) = subnet.ports.remove(&card.port) {
-            for rule in port.spoofed_rules(card_table(number)) {
-                subnet.router.net(|net| net.delete_rule(&rule))?;
-            }
-            subnet.router.net(|net| net.delete_link(port.sink))?;
-        }
+        self.subnet_mut(card.subnet)?.unplug(&card)?;
         self.host.net(|net| net.delete_link(card.link))
     }
 
@@ -400,6 +349,11 @@ impl Fabric {
             };
             net.add_route(&default4)
         })?;
+        self.host.await_running(card.link)?;
+        let subnet = self.subnet(card.subnet)?;
+        if let Some(port) = subnet.ports.get(&card.port) {
+            subnet.router.await_running(port.link)?;
+        }
         let length = match style {
             Ipv6Style::Dhcp => 128,
             Ipv6Style::Ra => 64,
@@ -422,6 +376,22 @@ impl Fabric {
                 ..gateway_route(Family::Ipv6, GATEWAY6.into(), card.link)
             })
         })
+    }
+
+    /// Plugs a card in without waiting for the links around it.
+    fn plug(&mut self, subnet: u8) -> Result<Card, BenchError> {
+        let mut place = match self.subnets.remove(&subnet) {
+            Some(place) => place,
+            None => Subnet::new(subnet, &self.core, self.layout.neighbours)?,
+        };
+        let plugged = place.plug(&self.host, self.attached);
+        self.subnets.insert(subnet, place);
+        let card = plugged?;
+        self.attached += 1;
+        self.cards.insert(card.number, card.clone());
+        self.allow(card.number, IpAddr::V4(card.ipv4).into())?;
+        self.allow(card.number, IpAddr::V6(card.ipv6).into())?;
+        Ok(card)
     }
 
     /// An address with an hour to live, usable at once unless the host detects
@@ -450,286 +420,6 @@ impl Fabric {
     }
 }
 
-impl Subnet {
-    fn new(number: u8, core: &Site, with_neighbour: bool) -> Result<Self, BenchError> {
-        let router = router(&format!("fab{number}"))?;
-        let wan = "wan".parse()?;
-        let name = format!("fab{number}").parse()?;
-        let (up, down) = router.connect((&wan, None), core, (&name, None))?;
-        // From here on: ports share fe80::1 and need no link-local address of their own,
-        // and a sink joins no group of routers, so that it sends nothing by itself.
-        router.sysctl([
-            ("ipv6/conf/default/addr_gen_mode", "1"),
-            ("ipv6/conf/default/forwarding", "0"),
-        ])?;
-        settle(
-            &router,
-            up,
-            &[
-                network(transit4(number, 2), 30),
-                network(transit6(number, 2), 64),
-            ],
-        )?;
-        settle(
-            core,
-            down,
-            &[
-                network(transit4(number, 1), 30),
-                network(transit6(number, 1), 64),
-            ],
-        )?;
-        default_via(&router, up, transit4(number, 1).into())?;
-        default_via(&router, up, transit6(number, 1).into())?;
-        let mut subnet = Self {
-            number,
-            router,
-            core_link: down,
-            neighbour: None,
-            ports: BTreeMap::new(),
-            attached: 0,
-        };
-        for prefix in subnet.prefixes() {
-            // What nobody has is unreachable, not sent back to the core.
-            subnet
-                .router
-                .net(|net| net.add_route(&NewRoute::main(prefix, Target::Unreachable)))?;
-            let route = subnet.to_core_route(prefix);
-            core.net(|net| net.add_route(&route))?;
-        }
-        if with_neighbour {
-            subnet.add_neighbour()?;
-        }
-        Ok(subnet)
-    }
-
-    fn prefixes(&self) -> [IpNetwork; 2] {
-        [
-            network(ipv4(self.number, 0), 24),
-            network(ipv6(self.number, 0), 64),
-        ]
-    }
-
-    fn add_neighbour(&mut self) -> Result<(), BenchError> {
-        let site = Site::new(&format!("neighbour{}", self.number))?;
-        site.sysctl([("ipv6/conf/default/accept_dad", "0")])?;
-        let near: InterfaceName = NEAR.parse()?;
-        let via = (ipv4(self.number, 50), ipv6(self.number, 0x50));
-        let link = self.add_port(&near, SINK_TABLES, via, &site, (&near, None))?;
-        settle(&site, link, &[network(via.0, 24), network(via.1, 64)])?;
-        default_via(&site, link, ipv4(self.number, 1).into())?;
-        default_via(&site, link, GATEWAY6.into())?;
-        self.allow(&near, IpAddr::V4(via.0).into())?;
-        self.allow(&near, IpAddr::V6(via.1).into())?;
-        self.neighbour = Some(site);
-        Ok(())
-    }
-
-    fn plug(&mut self, host: &Site, number: usize) -> Result<Card, BenchError> {
-        let name: InterfaceName = format!("eth{number}").parse()?;
-        let port: InterfaceName = format!("port{number}").parse()?;
-        let [.., high, low] = number.to_be_bytes();
-        let mac = Mac::new([2, 0, 0, 0xca, high, low]);
-        let position = self.attached;
-        let (v4, v6) = (
-            ipv4(self.number, 10 + position),
-            ipv6(self.number, 0x10 + u16::from(position)),
-        );
-        let mut card = Card {
-            number,
-            name: name.clone(),
-            link: IfIndex::new(1).ok_or(BenchError::NoSuchCard(number))?,
-            mac,
-            subnet: self.number,
-            port: port.clone(),
-            ipv4: v4,
-            ipv6: v6,
-        };
-        let via = (v4, card.link_local());
-        card.link = self.add_port(&port, card_table(number), via, host, (&name, Some(mac)))?;
-        self.attached += 1;
-        Ok(card)
-    }
-
-    /// Makes a port and its sink, and returns the index of the machine's end.
-    fn add_port(
-        &mut self,
-        name: &InterfaceName,
-        table: u32,
-        via: (Ipv4Addr, Ipv6Addr),
-        machine: &Site,
-        end: (&InterfaceName, Option<Mac>),
-    ) -> Result<IfIndex, BenchError> {
-        let router = &self.router;
-        let (link, far) = router.connect((name, None), machine, end)?;
-        router.sysctl([
-            (format!("ipv4/conf/{name}/proxy_arp"), "1"),
-            (format!("ipv4/neigh/{name}/proxy_delay"), "0"),
-            (format!("ipv6/conf/{name}/forwarding"), "1"),
-            (format!("ipv6/conf/{name}/proxy_ndp"), "1"),
-            (format!("ipv6/neigh/{name}/proxy_delay"), "0"),
-        ])?;
-        let addresses = [
-            network(ipv4(self.number, 1), 24),
-            network(ipv6(self.number, 1), 64),
-            network(GATEWAY6, 64),
-        ];
-        let (sink, drain) = (format!("s-{name}").parse()?, format!("d-{name}").parse()?);
-        let (sink, drain) = router.connect((&sink, None), router, (&drain, None))?;
-        let port = Port {
-            name: name.clone(),
-            link,
-            sink,
-            via,
-            allowed: BTreeSet::new(),
-        };
-        router.net(|net| {
-            for address in addresses {
-                net.add_address(
-                    link,
-                    &NewAddress {
-                        nodad: true,
-                        // Only link-local addresses are on-link by their prefix: what is
-                        // behind the port is routed address by address.
-                        noprefixroute: address.ip() != IpAddr::V6(GATEWAY6),
-                        ..NewAddress::permanent(address)
-                    },
-                )?;
-            }
-            net.set_up(link, true)?;
-            net.set_resolving(sink, false)?;
-            net.set_up(sink, true)?;
-            net.set_up(drain, true)?;
-            for family in Family::BOTH {
-                net.add_route(&NewRoute {
-                    table: TableId::observed(table),
-                    ..NewRoute::main(family.default_network(), Target::Link(sink))
-                })?;
-            }
-            for rule in port.spoofed_rules(table) {
-                net.add_rule(&rule)?;
-            }
-            for address in self.ports.values().flat_map(Port::proxied) {
-                net.add_proxy(link, address)?;
-            }
-            Ok(())
-        })?;
-        self.ports.insert(name.clone(), port);
-        Ok(far)
-    }
-
-    fn allow(&mut self, name: &InterfaceName, prefix: IpNetwork) -> Result<(), BenchError> {
-        let Some(port) = self.ports.get(name) else {
-            return Ok(());
-        };
-        self.router.net(|net| {
-            net.add_route(&port.route(prefix))?;
-            net.add_rule(&port.allowed_rule(prefix))?;
-            self.each_other_port(name, prefix, |link, address| net.add_proxy(link, address))
-        })?;
-        if let Some(port) = self.ports.get_mut(name) {
-            port.allowed.insert(prefix);
-        }
-        Ok(())
-    }
-
-    fn withdraw(&mut self, name: &InterfaceName, prefix: IpNetwork) -> Result<(), BenchError> {
-        let Some(port) = self.ports.get(name) else {
-            return Ok(());
-        };
-        self.router.net(|net| {
-            self.each_other_port(name, prefix, |link, address| {
-                net.delete_proxy(link, address)
-            })?;
-            net.delete_rule(&port.allowed_rule(prefix))?;
-            net.delete_route(&port.route(prefix))
-        })?;
-        if let Some(port) = self.ports.get_mut(name) {
-            port.allowed.remove(&prefix);
-        }
-        Ok(())
-    }
-
-    /// Calls `act` for every other port when `prefix` is one IPv6 address. IPv4 needs no
-    /// entries: `proxy_arp` answers for whatever is routed elsewhere.
-    fn each_other_port<E>(
-        &self,
-        name: &InterfaceName,
-        prefix: IpNetwork,
-        act: impl Fn(IfIndex, IpAddr) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if !prefix.is_ipv6() || prefix.prefix() != 128 {
-            return Ok(());
-        }
-        self.ports
-            .values()
-            .filter(|port| port.name != *name)
-            .try_for_each(|port| act(port.link, prefix.ip()))
-    }
-
-    /// The core's route to a prefix outside the subnet; `None` when it needs none.
-    fn core_route(&self, prefix: IpNetwork) -> Option<NewRoute> {
-        let inside = self.prefixes().iter().any(|own| own.contains(prefix.ip()));
-        (!inside).then(|| self.to_core_route(prefix))
-    }
-
-    fn to_core_route(&self, prefix: IpNetwork) -> NewRoute {
-        let gateway = match Family::of_network(prefix) {
-            Family::Ipv4 => transit4(self.number, 2).into(),
-            Family::Ipv6 => transit6(self.number, 2).into(),
-        };
-        NewRoute::main(
-            prefix,
-            Target::Gateway {
-                gateway,
-                link: self.core_link,
-                onlink: false,
-            },
-        )
-    }
-}
-
-impl Port {
-    /// Every packet that comes in here, after the allowed ones.
-    fn spoofed_rules(&self, table: u32) -> [NewRule; 2] {
-        Family::BOTH.map(|family| NewRule {
-            iif: Some(self.name.clone()),
-            ..NewRule::all(family, SPOOFED, Verdict::Lookup(TableId::observed(table)))
-        })
-    }
-
-    fn allowed_rule(&self, prefix: IpNetwork) -> NewRule {
-        let family = Family::of_network(prefix);
-        NewRule {
-            iif: Some(self.name.clone()),
-            from: Some(prefix),
-            ..NewRule::all(family, ALLOWED, Verdict::Lookup(TableId::MAIN))
-        }
-    }
-
-    fn route(&self, prefix: IpNetwork) -> NewRoute {
-        let family = Family::of_network(prefix);
-        let target = if prefix.prefix() == family.host_length() {
-            Target::Link(self.link)
-        } else {
-            Target::Gateway {
-                gateway: match family {
-                    Family::Ipv4 => self.via.0.into(),
-                    Family::Ipv6 => self.via.1.into(),
-                },
-                link: self.link,
-                onlink: true,
-            }
-        };
-        NewRoute::main(prefix, target)
-    }
-
-    /// The IPv6 addresses here that other ports answer for.
-    fn proxied(&self) -> impl Iterator<Item = IpAddr> {
-        let single = self.allowed.iter().filter(|prefix| prefix.prefix() == 128);
-        single.map(IpNetwork::ip)
-    }
-}
-
 /// An address of subnet N: 10.0.N.`last`.
 #[must_use]
 pub fn ipv4(subnet: u8, last: u8) -> Ipv4Addr {
@@ -740,62 +430,4 @@ pub fn ipv4(subnet: u8, last: u8) -> Ipv4Addr {
 #[must_use]
 pub fn ipv6(subnet: u8, last: u16) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, subnet.into(), 0, 0, 0, last)
-}
-
-fn transit4(subnet: u8, last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(172, 31, subnet, last)
-}
-
-fn transit6(subnet: u8, last: u16) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0xc0, subnet.into(), 0, 0, 0, 0, last)
-}
-
-/// The number of the table that leads into the sink of a card's port.
-fn card_table(number: usize) -> u32 {
-    SINK_TABLES + 1 + u32::try_from(number).unwrap_or_default()
-}
-
-/// An address with a prefix length that is known to fit its family.
-fn network(address: impl Into<IpAddr>, length: u8) -> IpNetwork {
-    let address = address.into();
-    IpNetwork::new(address, length).unwrap_or_else(|_| address.into())
-}
-
-fn gateway_route(family: Family, gateway: IpAddr, link: IfIndex) -> NewRoute {
-    NewRoute::main(
-        family.default_network(),
-        Target::Gateway {
-            gateway,
-            link,
-            onlink: false,
-        },
-    )
-}
-
-fn default_via(site: &Site, link: IfIndex, gateway: IpAddr) -> Result<(), BenchError> {
-    let route = gateway_route(Family::of(gateway), gateway, link);
-    site.net(|net| net.add_route(&route))
-}
-
-/// Gives a link permanent addresses and sets it up.
-fn settle(site: &Site, link: IfIndex, addresses: &[IpNetwork]) -> Result<(), BenchError> {
-    site.net(|net: &Topology| {
-        net.set_up(link, true)?;
-        addresses
-            .iter()
-            .try_for_each(|address| net.add_address(link, &NewAddress::permanent(*address)))
-    })
-}
-
-fn router(name: &str) -> Result<Site, BenchError> {
-    let site = Site::new(name)?;
-    site.sysctl([
-        ("ipv4/ip_forward", "1"),
-        ("ipv4/conf/all/rp_filter", "0"),
-        ("ipv4/conf/default/rp_filter", "0"),
-        // This sets the default for new links, too.
-        ("ipv6/conf/all/forwarding", "1"),
-        ("ipv6/conf/default/accept_dad", "0"),
-    ])?;
-    Ok(site)
 }

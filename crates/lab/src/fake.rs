@@ -416,3 +416,75 @@ fn prefix_route(address: &LinkAddress) -> Option<ObservedRoute> {
         other_attributes: family == Family::Ipv4,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use leaseroute_core::{Rule, Selector};
+
+    use super::*;
+
+    fn add(priority: u32) -> Operation {
+        Operation::AddRule(Rule {
+            family: Family::Ipv4,
+            priority: Priority::observed(priority),
+            selector: Selector::All,
+            table: TableId::observed(76010),
+            suppress_prefix_length: None,
+        })
+    }
+
+    /// Makes three changes and tells the ends of each.
+    fn three(kernel: &FakeKernel) -> Vec<Result<(), OperationError>> {
+        let operations = [7610, 7620, 7630].map(add);
+        let operations: Vec<_> = operations.iter().collect();
+        let results = kernel.execute(&operations, ProtocolId::observed(76));
+        results.now_or_never().unwrap()
+    }
+
+    fn count(kernel: &FakeKernel) -> usize {
+        let rules = kernel.rules(Family::Ipv4).now_or_never().unwrap();
+        rules.unwrap().len() - 3
+    }
+
+    #[test]
+    fn denies_everything() {
+        let kernel = FakeKernel::new();
+        kernel.deny();
+        let denied = |result: &Result<_, _>| matches!(result, Err(OperationError::NotPermitted));
+        assert!(three(&kernel).iter().all(denied));
+        assert_eq!(count(&kernel), 0);
+        kernel.heal();
+        assert!(three(&kernel).iter().all(Result::is_ok));
+        assert_eq!(count(&kernel), 3);
+    }
+
+    #[test]
+    fn refuses_the_nth_only() {
+        let kernel = FakeKernel::new();
+        kernel.refuse_nth(2, Errno::ENOMEM);
+        let results = three(&kernel);
+        let [Ok(()), Err(OperationError::Refused(error)), Ok(())] = results.as_slice() else {
+            panic!("{results:?}");
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::ENOMEM as i32));
+        assert_eq!(count(&kernel), 2);
+        assert!(three(&kernel).iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn ends_the_connection() {
+        let kernel = FakeKernel::new();
+        kernel.cut_off_after(1);
+        let results = three(&kernel);
+        let [
+            Ok(()),
+            Err(OperationError::Closed),
+            Err(OperationError::Closed),
+        ] = results.as_slice()
+        else {
+            panic!("{results:?}");
+        };
+        assert_eq!(count(&kernel), 1);
+    }
+}

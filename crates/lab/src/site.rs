@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use leaseroute_core::{IfIndex, InterfaceName, InvalidInterface, Mac};
 use leaseroute_kernel::topology::{Monitor, Topology, TopologyError, VethEnd};
@@ -50,6 +51,14 @@ pub enum BenchError {
     /// A name of the bench is none that a link can have.
     #[error(transparent)]
     Interface(#[from] InvalidInterface),
+    /// A link does not come into service.
+    #[error("link {link} of {name} is not in service after {} s", PATIENCE.as_secs())]
+    NotRunning {
+        /// The machine.
+        name: String,
+        /// The link.
+        link: IfIndex,
+    },
     /// There is no such card, or it has been unplugged.
     #[error("there is no card {0}")]
     NoSuchCard(usize),
@@ -57,6 +66,9 @@ pub enum BenchError {
     #[error("there is no subnet {0}")]
     NoSuchSubnet(u8),
 }
+
+/// How long a link may take to come into service once both its ends are up.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One machine of the bench.
 #[derive(Debug)]
@@ -179,6 +191,25 @@ impl Site {
             }
             Ok(())
         })
+    }
+
+    /// Waits until a link is in service. Before that the kernel loses what needs IPv6 there.
+    ///
+    /// # Errors
+    ///
+    /// When it does not come into service within five seconds.
+    pub fn await_running(&self, link: IfIndex) -> Result<(), BenchError> {
+        let started = Instant::now();
+        while !self.net(|net| net.is_running(link))? {
+            if started.elapsed() > PATIENCE {
+                return Err(BenchError::NotRunning {
+                    name: self.name().to_owned(),
+                    link,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Connects two machines, or one with itself, by a veth pair; both ends are down.

@@ -13,7 +13,7 @@ use leaseroute_lab::privilege::with_namespaces;
 use leaseroute_lab::probe::{Matrix, Outcome, Server, Stream, connect};
 
 const DEADLINE: Duration = Duration::from_secs(3);
-/// For attempts that are expected to fail. Right ones take a few milliseconds.
+/// Where something is expected to fail. Right answers take a few milliseconds.
 const SHORT: Duration = Duration::from_millis(500);
 
 type Attempt = (String, usize, Family);
@@ -108,7 +108,7 @@ fn configured(layout: &Layout, style: Ipv6Style) -> (Fabric, Server) {
 
 fn prove(layout: &Layout, style: Ipv6Style) {
     let (fabric, _server) = configured(layout, style);
-    let before = Matrix::probe(&fabric, &Family::BOTH, SHORT);
+    let before = Matrix::probe(&fabric, &Family::BOTH, SHORT * 3);
     assert_eq!(
         failures(&before),
         wrong_way(&fabric),

@@ -208,7 +208,10 @@ impl<K: Kernel> Engine<K> {
     fn lock(&self) -> Result<Lock, EngineError> {
         match self.state.try_lock()? {
             Try::Held(lock) => Ok(lock),
-            Try::Busy(file) => self.state.wait(file, self.patience)?.ok_or(EngineError::Busy(self.patience)),
+            Try::Busy(file) => self
+                .state
+                .wait(file, self.patience)?
+                .ok_or(EngineError::Busy(self.patience)),
         }
     }
 

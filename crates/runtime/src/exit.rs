@@ -66,7 +66,10 @@ impl Exit {
         (Self::Busy, "another run held the lock for too long"),
         (Self::NoInterface, "no such interface"),
         (Self::State, "done, but the lease could not be remembered"),
-        (Self::Misrouted, "status --verify: some replies leave by another interface, or not at all"),
+        (
+            Self::Misrouted,
+            "status --verify: some replies leave by another interface, or not at all",
+        ),
     ];
 
     /// The number.

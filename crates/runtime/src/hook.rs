@@ -88,13 +88,13 @@ fn log_dropped(dropped: &Dropped) {
 }
 
 fn broken_configuration(error: &ConfigError) -> Exit {
-    error!("failed to {error}");
+    error!("failed to {}", with_source(error));
     error!("the configuration is invalid, so routes and rules stay as they are");
     Exit::Configuration
 }
 
 fn unreadable(error: &KernelError) -> Exit {
-    error!("{error}");
+    error!("{}", with_source(error));
     Exit::Kernel
 }
 
@@ -115,7 +115,7 @@ async fn take(engine: &Engine<Netlink>, event: Event, raw: &RawEvent) -> Exit {
                     ..
                 } => {
                     for error in state_errors {
-                        error!("{error}: {}", source_of(error));
+                        error!("{}", with_source(error));
                     }
                     if !reports.is_empty() {
                         logging::summary(&event, reports);
@@ -125,12 +125,15 @@ async fn take(engine: &Engine<Netlink>, event: Event, raw: &RawEvent) -> Exit {
             outcome.exit()
         }
         Err(error) => {
-            error!("{error}: {}", source_of(&error));
+            error!("{}", with_source(&error));
             error.exit()
         }
     }
 }
 
-fn source_of(error: &dyn std::error::Error) -> String {
-    error.source().map(ToString::to_string).unwrap_or_default()
+fn with_source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }

@@ -78,21 +78,25 @@ impl Report {
     /// How the run ended.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        let not_permitted =
-            |f: &Failure| matches!(f.cause, Cause::Kernel(OperationError::NotPermitted));
-        if self.failures.iter().any(not_permitted) {
-            Exit::NotPermitted
-        } else if self.failures.is_empty() {
-            Exit::Done
-        } else {
-            Exit::Kernel
-        }
+        exit_of(&self.failures)
     }
 
     /// The failures as text: the change as an ip(8) command, and why it failed.
     pub fn failure_lines(&self) -> impl Iterator<Item = String> {
         let line = |f: &Failure| format!("{}: {}", self.done.command(&f.step), f.cause);
         self.failures.iter().map(line)
+    }
+}
+
+/// The exit code for changes that could not be made.
+#[must_use]
+pub fn exit_of(failures: &[Failure]) -> Exit {
+    let not_permitted =
+        |f: &Failure| matches!(f.cause, Cause::Kernel(OperationError::NotPermitted));
+    match failures {
+        [] => Exit::Done,
+        _ if failures.iter().any(not_permitted) => Exit::NotPermitted,
+        _ => Exit::Kernel,
     }
 }
 
@@ -131,7 +135,12 @@ pub async fn reconcile<K: Kernel>(
             break;
         }
         let failed = |step: &Step| failures.iter().any(|failure| failure.step == *step);
-        let missing: Vec<Step> = wanted.steps.iter().filter(|s| !failed(s)).cloned().collect();
+        let missing: Vec<Step> = wanted
+            .steps
+            .iter()
+            .filter(|s| !failed(s))
+            .cloned()
+            .collect();
         // A deletion may have made room for what was refused before it.
         let hopeless = missing.is_empty() && !progress;
         if hopeless || round == ROUNDS {

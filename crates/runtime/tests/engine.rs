@@ -1,6 +1,13 @@
 //! Whole runs on the in-memory kernel: what comes of events, of interruptions, and of
 //! trouble with the state folder.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may stop"
+)]
+
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;
@@ -9,8 +16,8 @@ use std::time::Duration;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
 use leaseroute_core::{
-    AddressFlags, Client, Device, Event, Family, LinkAddress, ObservedRoute, ObservedRule, RawEvent,
-    Settings, TableId, When,
+    AddressFlags, Client, Device, Event, Family, LinkAddress, ObservedRoute, ObservedRule,
+    RawEvent, Settings, TableId, When,
 };
 use leaseroute_kernel::Kernel as _;
 use leaseroute_lab::fake::FakeKernel;
@@ -36,8 +43,9 @@ impl Bench {
     fn with(settings: Settings) -> Self {
         let folder = TempDir::new().unwrap();
         let kernel = FakeKernel::new();
-        let cards: Vec<Device> =
-            ["eth0", "eth1"].map(|name| kernel.add_link(name.parse().unwrap())).into();
+        let cards: Vec<Device> = ["eth0", "eth1"]
+            .map(|name| kernel.add_link(name.parse().unwrap()))
+            .into();
         for (card, address) in cards.iter().zip(ADDRESSES) {
             kernel.set_up(card.index, true);
             kernel.add_address(address_on(card, address));
@@ -71,8 +79,14 @@ impl Bench {
         let (book, _) = self.engine.state().read_book();
         let settings = self.engine.settings();
         let host = block_on(snapshot::everything(self.kernel(), &book, settings)).unwrap();
-        let rules = host.rules.into_iter().filter(|rule| settings.owns_rule(rule));
-        let routes = host.own_tables.into_iter().filter(|route| settings.owns_route(route));
+        let rules = host
+            .rules
+            .into_iter()
+            .filter(|rule| settings.owns_rule(rule));
+        let routes = host
+            .own_tables
+            .into_iter()
+            .filter(|route| settings.owns_route(route));
         (rules.collect(), routes.collect())
     }
 
@@ -82,7 +96,10 @@ impl Bench {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 fn address_on(card: &Device, address: Ipv4Addr) -> LinkAddress {
@@ -95,7 +112,9 @@ fn address_on(card: &Device, address: Ipv4Addr) -> LinkAddress {
 }
 
 fn raw(variables: &[(&str, &str)]) -> RawEvent {
-    let owned = variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    let owned = variables
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
     RawEvent {
         client: Client::Dhclient,
         arguments: Vec::new(),
@@ -145,9 +164,16 @@ fn the_second_card_sets_up_both_and_its_loss_takes_both_away() {
     // On-link prefix, default, and the other card's prefix and gateway's.
     let tables = |index: usize| TableId::observed(76000 + bench.cards[index].index.get());
     for card in 0..2 {
-        assert!(routes.iter().any(|r| r.table == tables(card) && r.is_default()));
+        assert!(
+            routes
+                .iter()
+                .any(|r| r.table == tables(card) && r.is_default())
+        );
     }
-    bench.kernel().delete_address(bench.cards[1].index, address_on(&bench.cards[1], ADDRESSES[1]).address);
+    bench.kernel().delete_address(
+        bench.cards[1].index,
+        address_on(&bench.cards[1], ADDRESSES[1]).address,
+    );
     assert_eq!(bench.take(&released(1)).exit(), Exit::Done);
     assert!(bench.is_clean());
 }
@@ -160,7 +186,10 @@ fn a_renewal_that_changes_nothing_changes_nothing() {
     let before = (bench.objects(), bench.engine.state().last_run(Family::Ipv4));
     assert_eq!(done(&bench.bound(1)), 0);
     assert_eq!(done(&bench.bound(0)), 0);
-    assert_eq!((bench.objects(), bench.engine.state().last_run(Family::Ipv4)), before);
+    assert_eq!(
+        (bench.objects(), bench.engine.state().last_run(Family::Ipv4)),
+        before
+    );
 }
 
 #[test]
@@ -196,7 +225,9 @@ fn an_event_that_a_killed_run_left_behind_is_taken_in_by_the_next() {
     bench.bound(0);
     let left = bound(1);
     let text = serde_json::json!({ "event": event(&left), "raw": left }).to_string();
-    let file = bench.state().join("inbox/000000000000000000000000000001-1.json");
+    let file = bench
+        .state()
+        .join("inbox/000000000000000000000000000001-1.json");
     fs::write(&file, text).unwrap();
     let outcome = bench.bound(0);
     assert_eq!(outcome.exit(), Exit::Done);
@@ -206,11 +237,22 @@ fn an_event_that_a_killed_run_left_behind_is_taken_in_by_the_next() {
 
 #[test]
 fn a_lock_that_stays_taken_costs_a_bounded_wait_and_no_event() {
-    let Bench { engine, cards, folder } = Bench::new();
+    let Bench {
+        engine,
+        cards,
+        folder,
+    } = Bench::new();
     let engine = engine.with_patience(Duration::from_millis(50));
-    let bench = Bench { engine, cards, folder };
+    let bench = Bench {
+        engine,
+        cards,
+        folder,
+    };
     bench.bound(0);
-    let lock = OpenOptions::new().write(true).open(bench.state().join("lock")).unwrap();
+    let lock = OpenOptions::new()
+        .write(true)
+        .open(bench.state().join("lock"))
+        .unwrap();
     lock.lock().unwrap();
     let second = bound(1);
     let busy = block_on(bench.engine.take(event(&second), &second)).unwrap_err();
@@ -223,7 +265,10 @@ fn a_lock_that_stays_taken_costs_a_bounded_wait_and_no_event() {
 
 #[test]
 fn without_a_state_folder_the_event_in_hand_is_enough() {
-    let bench = Bench::with(Settings { when: When::Always, ..Settings::default() });
+    let bench = Bench::with(Settings {
+        when: When::Always,
+        ..Settings::default()
+    });
     fs::write(bench.state(), "in the way").unwrap();
     for card in 0..2 {
         assert_eq!(bench.bound(card).exit(), Exit::State);
@@ -249,7 +294,9 @@ fn a_damaged_record_is_reported_and_its_card_keeps_what_it_has() {
     bench.bound(0);
     bench.bound(1);
     let before = bench.objects();
-    let record = bench.state().join(format!("leases/{}.4.json", bench.cards[0].index));
+    let record = bench
+        .state()
+        .join(format!("leases/{}.4.json", bench.cards[0].index));
     fs::write(&record, "{\"index\":").unwrap();
     fs::write(bench.state().join("inbox/1-1.json"), "").unwrap();
     assert_eq!(bench.bound(1).exit(), Exit::State);
@@ -301,7 +348,11 @@ fn removing_one_card_leaves_the_other_and_removing_all_leaves_nothing() {
     let (_, failures) = block_on(bench.engine.remove(Some(&eth1))).unwrap();
     assert!(failures.is_empty(), "{failures:?}");
     let (rules, routes) = bench.objects();
-    assert!(routes.iter().all(|route| route.oif == Some(bench.cards[0].index)));
+    assert!(
+        routes
+            .iter()
+            .all(|route| route.oif == Some(bench.cards[0].index))
+    );
     assert_eq!(rules.len(), 6);
     block_on(bench.engine.remove(None)).unwrap();
     assert!(bench.is_clean());

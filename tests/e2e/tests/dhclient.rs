@@ -7,7 +7,7 @@ use std::time::Duration;
 use leaseroute_core::Family;
 use leaseroute_e2e::daemon::{Daemon, tethered};
 use leaseroute_e2e::kernel::{Face, Own, foreign, ip};
-use leaseroute_e2e::machine::{ANSWER, Hook, Machine};
+use leaseroute_e2e::machine::{ANSWER, Hook, Machine, PROGRAM};
 use leaseroute_e2e::responder::{Responder, Terms};
 use leaseroute_e2e::servers::{Ipv6, Lan, Servers};
 use leaseroute_e2e::wait_for;
@@ -135,9 +135,10 @@ fn unchanged_renewal_is_silent() {
     // What it says of a rule of ours, and of a route.
     let ours = || {
         let said = monitor.log();
+        let marks = ["table 76", "lookup 76", "proto 76"];
         let lines = said
             .lines()
-            .filter(|line| line.contains("table 76") || line.contains("76"));
+            .filter(|line| marks.iter().any(|mark| line.contains(mark)));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     // It must be listening before anything counts: a rule of somebody else shows that.
@@ -434,4 +435,41 @@ fn card_that_was_pulled_out_leaves_nothing() {
         machine.wait_own(family, &machine.faces(family));
     }
     machine.assert_all_reach(&Family::BOTH);
+}
+
+/// Whatever becomes of the program, the client keeps its lease and later hooks run.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn broken_program_costs_no_lease() {
+    let mut machine = Machine::new(&Layout::separate(1), Hook::Installed);
+    let lan = Lan {
+        v6: Ipv6::Without,
+        ..Lan::default()
+    };
+    let _servers = Servers::start_all(&machine, &lan);
+    let programs = [
+        ("#!/bin/sh\nexit 5\n", 0o755),
+        ("#!/bin/sh\nkill -SEGV $$\n", 0o755),
+        ("#!/bin/sh\nkill -KILL $PPID $$\n", 0o755),
+        ("#!/bin/sh\nexit 0\n", 0o644),
+        ("\u{1}not a program", 0o755),
+    ];
+    for (number, (program, mode)) in programs.into_iter().enumerate() {
+        machine.write(PROGRAM, program, mode);
+        machine.start_client(0, V4);
+        // The first run binds, the later ones confirm what it got.
+        let reason = if number == 0 { "BOUND" } else { "REBOOT" };
+        machine.wait_event(&format!("{reason} eth0"), number.max(1));
+        wait_for("dhclient says that it is bound", || {
+            let log = machine.log(0, V4);
+            let bound = log.matches("bound to 10.0.0.10").count();
+            if bound > number { Ok(()) } else { Err(log) }
+        });
+        assert!(
+            !machine.log(0, V4).contains("DHCPDECLINE"),
+            "{}",
+            machine.logs()
+        );
+        machine.kill_client(0, V4);
+    }
 }

@@ -6,6 +6,8 @@
     reason = "this is test code: what goes wrong is to be seen at once"
 )]
 
+use std::net::Ipv4Addr;
+
 use leaseroute_core::Family;
 use leaseroute_e2e::kernel::{Own, foreign};
 use leaseroute_e2e::machine::{Hook, Machine, PROGRAM};
@@ -16,6 +18,8 @@ use leaseroute_lab::fabric::{Ipv6Style, Layout};
 const V4: Family = Family::Ipv4;
 /// Refused whole.
 const REFUSED: i32 = 3;
+/// There is no such interface.
+const NO_INTERFACE: i32 = 8;
 /// More than this is no clear line.
 const CLEAR: usize = 2000;
 
@@ -93,12 +97,12 @@ fn impossible_events_are_refused_whole() {
     for (variable, value) in cases {
         let shown: String = value.chars().take(40).collect();
         let (status, log) = call(&machine, &good, &[(variable, value)]);
-        assert_eq!(status, REFUSED, "{variable}={shown}: {log}");
-        assert!(
-            log.lines().count() == 1 && log.len() < CLEAR,
-            "{variable}={shown}: {log}"
-        );
-        assert!(log.contains("refused"), "{variable}={shown}: {log}");
+        // A longer name may be an alternative one, but no card here has it.
+        let refused = (status == REFUSED && log.contains("refused"))
+            || (status == NO_INTERFACE && log.contains("no such interface"));
+        assert!(refused, "{variable}={shown}: {status}: {log}");
+        let is_clear = log.lines().count() == 1 && log.len() < CLEAR;
+        assert!(is_clear, "{variable}={shown}: {log}");
         machine.wait_own(V4, &machine.faces(V4));
     }
     assert_eq!(foreign(machine.fabric.host()), before);
@@ -196,9 +200,10 @@ fn dangerous_routes_are_refused_one_by_one() {
         .filter(|r| bad.iter().any(|b| r.contains(b)))
         .collect();
     assert!(seen.is_empty(), "{seen:?}");
-    for named in ["127.0.0.0/8", "224.0.0.0/4"] {
-        assert!(log.contains(named), "{named} is not named: {log}");
-    }
+    assert!(
+        log.contains("3 of its routes") && log.contains("127.0.0.0/8"),
+        "{log}"
+    );
 }
 
 /// What can pass through a real client does.
@@ -213,29 +218,30 @@ fn real_client_keeps_its_lease_from_a_hostile_server() {
     let _servers = Servers::start(&machine, 0, &lan);
     let card = machine.card(1);
     let command: &[u8] = b"$(touch /run/pwned);`touch /run/pwned`|touch /run/pwned\n";
-    let good = Terms::of(&card, 3600);
-    let routers = [
+    let good = Terms {
+        times: [1, 3000, 3600],
+        ..Terms::of(&card, 3600)
+    };
+    let impossible = [
         [0, 0, 0, 0],
         [255, 255, 255, 255],
         [127, 0, 0, 1],
         [224, 0, 0, 1],
     ];
-    let routers = routers.map(std::net::Ipv4Addr::from);
-    // An option that is cut off, one with an impossible prefix length, text that a shell
-    // would run, and more routers than fit into one option.
-    let option = |number, content: &[u8]| Terms {
-        options: vec![(number, content.to_vec())],
-        ..good.clone()
-    };
+    let impossible = impossible.map(Ipv4Addr::from).into_iter();
+    // Text that a shell would run, an option that is cut off, one with an impossible prefix
+    // length, routers that cannot be, and more of them than fit into one option.
+    let cut_off = vec![24, 192, 0];
+    let too_long = vec![99, 192, 0, 2, 10, 0, 1, 1, 0, 10, 0, 1, 1];
+    let text = [12, 15, 17].map(|number| (number, command.to_vec()));
     let hostile = [
-        option(121, &[24, 192, 0]),
-        option(121, &[99, 192, 0, 2, 10, 0, 1, 1, 0, 10, 0, 1, 1]),
-        option(12, command),
-        option(15, command),
-        option(17, command),
-        option(26, &[0xff, 0xff]),
         Terms {
-            routers: routers.into_iter().chain([card.gateway4()]).collect(),
+            options: [vec![(121, cut_off), (26, vec![0xff, 0xff])], text.to_vec()].concat(),
+            ..good.clone()
+        },
+        Terms {
+            options: vec![(121, too_long)],
+            routers: impossible.chain([card.gateway4()]).collect(),
             ..good.clone()
         },
         Terms {

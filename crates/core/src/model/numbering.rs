@@ -113,7 +113,10 @@ pub fn tables_to_read(
         Family::Ipv4 if !both => BTreeSet::new(),
         Family::Ipv4 | Family::Ipv6 => uplink::candidates6(host, book),
     };
-    let defaults = host.main.iter().filter(|r| r.is_default() && (both || r.family() == family));
+    let defaults = host
+        .main
+        .iter()
+        .filter(|r| r.is_default() && (both || r.family() == family));
     let defaults = defaults.filter_map(|route| route.oif);
     let leased = book.records().map(|record| record.index);
     let known = leased.chain(advertised).chain(defaults);

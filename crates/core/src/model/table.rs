@@ -182,7 +182,11 @@ impl Builder<'_> {
         if is_link_local(gateway) && self.family == Family::Ipv6 {
             return true;
         }
-        let routes = self.uplink.routes.iter().filter(|route| route.gateway.is_some());
+        let routes = self
+            .uplink
+            .routes
+            .iter()
+            .filter(|route| route.gateway.is_some());
         let behind = longest(routes.map(|route| &route.destination), gateway);
         let direct = longest(self.direct.iter(), gateway);
         direct.is_some() && direct >= behind

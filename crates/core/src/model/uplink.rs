@@ -10,7 +10,7 @@ use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
 use crate::book::LeaseBook;
 use crate::host::{Host, Link, LinkAddress};
 use crate::interface::IfIndex;
-use crate::lease::Lease4;
+use crate::lease::{Lease, Lease4};
 use crate::model::{Inputs, Purpose};
 use crate::note::Note;
 use crate::numbers::ProtocolId;
@@ -294,29 +294,61 @@ fn source_addresses<'a>(
 }
 
 /// Sources of an interface whose lease nobody told us of, by the evidence of our own
-/// rules: addresses that are still on it, and prefixes whose table leads through it, save
-/// those that another interface's lease has.
+/// rules: addresses that are still on it, and prefixes whose table leads through it. What
+/// another interface's lease has is that one's.
 fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
-    let Inputs { family, host, book, settings } = inputs;
+    let Inputs {
+        family,
+        host,
+        settings,
+        ..
+    } = inputs;
     let leads_through = |table| {
         host.own_tables
             .iter()
             .any(|r| r.table == table && r.oif == Some(index) && settings.owns_route(r))
     };
-    let leases = host.links.keys().filter_map(|index| book.lease6(*index));
-    let leased: BTreeSet<IpNetwork> =
-        leases.flat_map(|lease| lease.prefixes.keys().map(|prefix| IpNetwork::V6(*prefix))).collect();
-    let ours = host.rules.iter().filter(|rule| rule.family == family && settings.owns_rule(rule));
+    let leased = leased_sources(inputs);
+    let ours = host
+        .rules
+        .iter()
+        .filter(|rule| rule.family == family && settings.owns_rule(rule));
     ours.filter_map(|rule| {
-        let source = rule.from?;
+        let source = rule.from.filter(|source| !leased.contains(source))?;
         let evident = if source.prefix() == family.host_length() {
             host.has_address(index, source.ip())
         } else {
-            leads_through(rule.table) && !leased.contains(&source)
+            leads_through(rule.table)
         };
         evident.then_some(source)
     })
     .collect()
+}
+
+/// What all known leases of the family hold.
+fn leased_sources(inputs: Inputs<'_>) -> BTreeSet<IpNetwork> {
+    let Inputs {
+        family, host, book, ..
+    } = inputs;
+    let mut leased = BTreeSet::new();
+    for index in host.links.keys() {
+        match book.lease(*index, family) {
+            None => {}
+            Some(Lease::Ipv4(lease)) => {
+                leased.insert(IpNetwork::from(IpAddr::V4(lease.address)));
+            }
+            Some(Lease::Ipv6(lease)) => {
+                leased.extend(
+                    lease
+                        .addresses
+                        .keys()
+                        .map(|a| IpNetwork::from(IpAddr::V6(*a))),
+                );
+                leased.extend(lease.prefixes.keys().copied().map(IpNetwork::V6));
+            }
+        }
+    }
+    leased
 }
 
 fn defaults_in_main(
@@ -343,6 +375,12 @@ pub fn candidates6(host: &Host, book: &LeaseBook) -> BTreeSet<IfIndex> {
         let address = a.address.ip();
         Family::of(address) == Family::Ipv6 && is_unicast_host(address) && !is_link_local(address)
     });
-    let leased = host.links.keys().copied().filter(|index| book.lease6(*index).is_some());
-    global.map(|a| a.index).chain(leased).filter(could_be).collect()
+    // One whose lease is gone keeps its prefix and its router, which others go around.
+    let known = |index: &IfIndex| book.get(*index, Family::Ipv6).is_some();
+    let leased = host.links.keys().copied().filter(known);
+    global
+        .map(|a| a.index)
+        .chain(leased)
+        .filter(could_be)
+        .collect()
 }

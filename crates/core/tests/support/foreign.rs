@@ -15,7 +15,7 @@ use super::world::{CARDS, index_of};
 const TABLES: &[u32] = &[100, 254, 500, 76002, 76003, 76099];
 const PROTOCOLS: &[u8] = &[0, 2, 3, 4, 76, 186];
 
-pub fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
+pub(crate) fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
     let v4 = ["10.99.0.0/16", "10.0.0.0/8", "192.0.2.32/32", "0.0.0.0/0"];
     let v6 = ["2001:db8:99::/48", "2001:db8::/32", "::/0"];
     let place = (
@@ -38,7 +38,7 @@ pub fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
         let family = if ipv6 { Family::Ipv6 } else { Family::Ipv4 };
         let from = from.map(|i| if ipv6 { v6[i % v6.len()] } else { v4[i] });
         // With our tag, one of our numbers and a table of ours it would be ours.
-        let looks_like_ours = protocol == 76 && priority >= 7590;
+        let looks_like_ours = protocol == 76 && priority >= 2000;
         let protocol = if looks_like_ours { 187 } else { protocol };
         ObservedRule {
             from: from
@@ -61,7 +61,7 @@ pub fn rules() -> impl Strategy<Value = Vec<ObservedRule>> {
     })
 }
 
-pub fn routes() -> impl Strategy<Value = Vec<ObservedRoute>> {
+pub(crate) fn routes() -> impl Strategy<Value = Vec<ObservedRoute>> {
     // None of them is a gateway's: one that makes a gateway unreachable makes a plan fail.
     let destinations = [
         "0.0.0.0/0",

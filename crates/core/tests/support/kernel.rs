@@ -17,25 +17,25 @@ use leaseroute_core::{
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kernel {
-    pub links: BTreeMap<IfIndex, Link>,
-    pub addresses: Vec<LinkAddress>,
-    pub rules: Vec<ObservedRule>,
-    pub routes: Vec<ObservedRoute>,
+pub(crate) struct Kernel {
+    pub(crate) links: BTreeMap<IfIndex, Link>,
+    pub(crate) addresses: Vec<LinkAddress>,
+    pub(crate) rules: Vec<ObservedRule>,
+    pub(crate) routes: Vec<ObservedRoute>,
 }
 
 /// A packet whose way is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    pub source: IpAddr,
-    pub destination: IpAddr,
+pub(crate) struct Packet<'a> {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
     /// The interface its socket is bound to.
-    pub bound_to: Option<&'a str>,
+    pub(crate) bound_to: Option<&'a str>,
 }
 
 impl Kernel {
     /// What a run of one family reads.
-    pub fn snapshot(&self, family: Family, book: &LeaseBook, settings: &Settings) -> Host {
+    pub(crate) fn snapshot(&self, family: Family, book: &LeaseBook, settings: &Settings) -> Host {
         let is_read = |read: Family| match settings.tables {
             TableScheme::IfIndex { .. } => read == family,
             TableScheme::Position { .. } => true,
@@ -94,7 +94,11 @@ impl Kernel {
     }
 
     /// Makes one change and says whether it had an effect.
-    pub fn execute(&mut self, operation: &Operation, protocol: ProtocolId) -> Result<bool, String> {
+    pub(crate) fn execute(
+        &mut self,
+        operation: &Operation,
+        protocol: ProtocolId,
+    ) -> Result<bool, String> {
         match operation {
             Operation::AddRoute(route) => self.add_route(route, protocol, false),
             Operation::ReplaceRoute(route) => self.add_route(route, protocol, true),
@@ -117,7 +121,7 @@ impl Kernel {
     }
 
     /// Makes all changes of a plan; each must have an effect.
-    pub fn execute_all(&mut self, plan: &Plan) {
+    pub(crate) fn execute_all(&mut self, plan: &Plan) {
         for step in &plan.steps {
             let done = self.execute(&step.operation, plan.protocol);
             assert_eq!(done, Ok(true), "{}\nin\n{plan}", plan.command(step));
@@ -212,7 +216,7 @@ impl Kernel {
     /// Takes our rules over that `before` had, and those of our routes that this kernel's
     /// links and addresses can hold: rules outlive everything, IPv4 routes go with the last
     /// address of their device, all routes with its link.
-    pub fn inherit(&mut self, before: &Self, settings: &Settings) {
+    pub(crate) fn inherit(&mut self, before: &Self, settings: &Settings) {
         for rule in before.rules.iter().filter(|rule| settings.owns_rule(rule)) {
             self.add_rule(rule.clone());
         }
@@ -237,7 +241,7 @@ impl Kernel {
     }
 
     /// The route that a packet takes, as the rules are walked; `None` when there is none.
-    pub fn way(&self, packet: Packet<'_>) -> Option<&ObservedRoute> {
+    pub(crate) fn way(&self, packet: Packet<'_>) -> Option<&ObservedRoute> {
         let Packet {
             source,
             destination,
@@ -279,7 +283,10 @@ impl Kernel {
     }
 
     /// Everything of ours, in an order that does not depend on how it came about.
-    pub fn ours(&self, settings: &Settings) -> (BTreeSet<&ObservedRule>, BTreeSet<ObservedRoute>) {
+    pub(crate) fn ours(
+        &self,
+        settings: &Settings,
+    ) -> (BTreeSet<&ObservedRule>, BTreeSet<ObservedRoute>) {
         let rules = self.rules.iter().filter(|rule| settings.owns_rule(rule));
         let routes = self
             .routes
@@ -290,7 +297,7 @@ impl Kernel {
     }
 
     /// Everything that is not ours, in the kernel's order.
-    pub fn foreign(&self, settings: &Settings) -> (Vec<&ObservedRule>, Vec<&ObservedRoute>) {
+    pub(crate) fn foreign(&self, settings: &Settings) -> (Vec<&ObservedRule>, Vec<&ObservedRoute>) {
         let rules = self.rules.iter().filter(|rule| !settings.owns_rule(rule));
         let routes = self
             .routes
@@ -300,7 +307,7 @@ impl Kernel {
     }
 
     /// All rules and routes of one family.
-    pub fn of_family(&self, family: Family) -> (Vec<&ObservedRule>, Vec<&ObservedRoute>) {
+    pub(crate) fn of_family(&self, family: Family) -> (Vec<&ObservedRule>, Vec<&ObservedRoute>) {
         let rules = self.rules.iter().filter(|rule| rule.family == family);
         let routes = self.routes.iter().filter(|route| route.family() == family);
         (rules.collect(), routes.collect())
@@ -315,7 +322,7 @@ fn same_next_hop(a: &ObservedRoute, b: &ObservedRoute) -> bool {
         && a.oif == b.oif
 }
 
-pub fn observed_route(route: &Route, protocol: ProtocolId) -> ObservedRoute {
+pub(crate) fn observed_route(route: &Route, protocol: ProtocolId) -> ObservedRoute {
     ObservedRoute {
         table: route.table,
         destination: route.destination,
@@ -347,7 +354,7 @@ fn observed_rule(rule: &Rule, protocol: ProtocolId) -> ObservedRule {
 }
 
 /// A rule for every packet, made by nobody in particular.
-pub fn plain_rule(family: Family, priority: u32, table: TableId) -> ObservedRule {
+pub(crate) fn plain_rule(family: Family, priority: u32, table: TableId) -> ObservedRule {
     ObservedRule {
         family,
         priority: Priority::observed(priority),
@@ -367,7 +374,7 @@ pub fn plain_rule(family: Family, priority: u32, table: TableId) -> ObservedRule
 }
 
 /// The rules that every kernel starts with.
-pub fn usual_rules() -> Vec<ObservedRule> {
+pub(crate) fn usual_rules() -> Vec<ObservedRule> {
     vec![
         plain_rule(Family::Ipv4, 0, TableId::LOCAL),
         plain_rule(Family::Ipv6, 0, TableId::LOCAL),
@@ -378,7 +385,7 @@ pub fn usual_rules() -> Vec<ObservedRule> {
 }
 
 /// A route of table main on a device.
-pub fn main_route(
+pub(crate) fn main_route(
     destination: IpNetwork,
     gateway: Option<IpAddr>,
     oif: IfIndex,

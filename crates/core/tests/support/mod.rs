@@ -1,6 +1,6 @@
 //! What the property tests share.
 
-pub mod foreign;
-pub mod kernel;
-pub mod spelling;
-pub mod world;
+pub(crate) mod foreign;
+pub(crate) mod kernel;
+pub(crate) mod spelling;
+pub(crate) mod world;

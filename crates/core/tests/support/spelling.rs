@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spelling {
+pub(crate) enum Spelling {
     Decimal,
     Hex,
     RedHat,
@@ -16,7 +16,7 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    pub const ALL: &[Self] = &[
+    pub(crate) const ALL: &[Self] = &[
         Self::Decimal,
         Self::Hex,
         Self::RedHat,
@@ -27,7 +27,10 @@ impl Spelling {
 }
 
 /// The variable and its value.
-pub fn spelled(routes: &[(Ipv4Network, Ipv4Addr)], spelling: Spelling) -> (&'static str, String) {
+pub(crate) fn spelled(
+    routes: &[(Ipv4Network, Ipv4Addr)],
+    spelling: Spelling,
+) -> (&'static str, String) {
     let list = |separator: &str, show: &dyn Fn(&(Ipv4Network, Ipv4Addr)) -> String| {
         routes.iter().map(show).collect::<Vec<_>>().join(separator)
     };

@@ -16,7 +16,7 @@ use super::kernel::{Kernel, main_route, usual_rules};
 use super::spelling::{Spelling, spelled};
 
 /// The most cards a host has here.
-pub const CARDS: usize = 4;
+pub(crate) const CARDS: usize = 4;
 
 /// Subnets to choose from: two of them nested, one short.
 const NETS: [(Ipv4Addr, u8); 4] = [
@@ -27,7 +27,7 @@ const NETS: [(Ipv4Addr, u8); 4] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
+pub(crate) enum Mask {
     Right,
     Missing,
     Broken,
@@ -36,7 +36,7 @@ pub enum Mask {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Router {
+pub(crate) enum Router {
     None,
     InSubnet,
     OffLink,
@@ -50,7 +50,7 @@ pub enum Router {
 
 /// What option 121 and its relatives say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routes {
+pub(crate) enum Routes {
     None,
     Default,
     NoDefault,
@@ -66,34 +66,34 @@ pub enum Routes {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease4Form {
-    pub net: usize,
-    pub host: u8,
+pub(crate) struct Lease4Form {
+    pub(crate) net: usize,
+    pub(crate) host: u8,
     /// Whether another card could get the very same address.
-    pub shared: bool,
-    pub mask: Mask,
-    pub router: Router,
-    pub routes: Routes,
-    pub spelling: Spelling,
-    pub mtu: Option<u16>,
-    pub default_in_main: bool,
+    pub(crate) shared: bool,
+    pub(crate) mask: Mask,
+    pub(crate) router: Router,
+    pub(crate) routes: Routes,
+    pub(crate) spelling: Spelling,
+    pub(crate) mtu: Option<u16>,
+    pub(crate) default_in_main: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form6 {
-    pub net: u16,
-    pub host: u8,
+pub(crate) struct Form6 {
+    pub(crate) net: u16,
+    pub(crate) host: u8,
     /// Leased by DHCPv6 as a /128, or made from an advertisement.
-    pub leased: bool,
-    pub prefix_on_link: bool,
-    pub delegated: bool,
-    pub tentative: bool,
-    pub routers: Vec<(u8, RouterPreference)>,
-    pub advertised_route: bool,
+    pub(crate) leased: bool,
+    pub(crate) prefix_on_link: bool,
+    pub(crate) delegated: bool,
+    pub(crate) tentative: bool,
+    pub(crate) routers: Vec<(u8, RouterPreference)>,
+    pub(crate) advertised_route: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub(crate) enum Happening {
     Gained4(usize, Lease4Form),
     Lost4(usize),
     Gained6(usize, Form6),
@@ -105,30 +105,30 @@ pub enum Happening {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Card {
-    pub down: bool,
-    pub master: bool,
-    pub lease4: Option<Lease4Form>,
-    pub form6: Option<Form6>,
+pub(crate) struct Card {
+    pub(crate) down: bool,
+    pub(crate) master: bool,
+    pub(crate) lease4: Option<Lease4Form>,
+    pub(crate) form6: Option<Form6>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct World {
-    pub cards: [Card; CARDS],
-    pub foreign_rules: Vec<ObservedRule>,
-    pub foreign_routes: Vec<ObservedRoute>,
+pub(crate) struct World {
+    pub(crate) cards: [Card; CARDS],
+    pub(crate) foreign_rules: Vec<ObservedRule>,
+    pub(crate) foreign_routes: Vec<ObservedRoute>,
 }
 
-pub fn index_of(card: usize) -> IfIndex {
+pub(crate) fn index_of(card: usize) -> IfIndex {
     IfIndex::new(u32::try_from(card).unwrap() + 2).unwrap()
 }
 
-pub fn name_of(card: usize) -> InterfaceName {
+pub(crate) fn name_of(card: usize) -> InterfaceName {
     format!("eth{card}").parse().unwrap()
 }
 
 impl Lease4Form {
-    pub fn address(&self, card: usize) -> Ipv4Addr {
+    pub(crate) fn address(&self, card: usize) -> Ipv4Addr {
         let (net, _) = NETS[self.net];
         let [a, b, c, d] = net.octets();
         let own = if self.shared {
@@ -228,7 +228,7 @@ impl Form6 {
         Ipv6Network::new(Ipv6Addr::new(0x2001, 0xdb8, self.net, 0, 0, 0, 0, 0), 64).unwrap()
     }
 
-    pub fn address(&self, card: usize) -> Ipv6Addr {
+    pub(crate) fn address(&self, card: usize) -> Ipv6Addr {
         let own = u16::try_from(card).unwrap() * 0x100 + u16::from(self.host);
         Ipv6Addr::new(0x2001, 0xdb8, self.net, 0, 0, 0, 0, own + 0x10)
     }
@@ -245,7 +245,7 @@ impl Form6 {
 
 impl World {
     /// Lets something happen, and returns what the client's hook is told, one event each.
-    pub fn happen(&mut self, happening: &Happening) -> Vec<RawEvent> {
+    pub(crate) fn happen(&mut self, happening: &Happening) -> Vec<RawEvent> {
         match happening {
             Happening::Gained4(card, form) => {
                 self.cards[*card].lease4 = Some(*form);
@@ -300,7 +300,7 @@ impl World {
     }
 
     /// The kernel as clients and administrators leave it, without anything of ours.
-    pub fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> Kernel {
         let mut kernel = Kernel {
             rules: usual_rules(),
             ..Kernel::default()
@@ -445,7 +445,7 @@ fn add6(kernel: &mut Kernel, card: usize, form: &Form6) {
     }
 }
 
-pub fn lease4_form() -> impl Strategy<Value = Lease4Form> {
+pub(crate) fn lease4_form() -> impl Strategy<Value = Lease4Form> {
     let masks = [
         Mask::Right,
         Mask::Right,
@@ -503,7 +503,7 @@ pub fn lease4_form() -> impl Strategy<Value = Lease4Form> {
     })
 }
 
-pub fn form6() -> impl Strategy<Value = Form6> {
+pub(crate) fn form6() -> impl Strategy<Value = Form6> {
     let preferences = [
         RouterPreference::Medium,
         RouterPreference::High,
@@ -531,7 +531,7 @@ pub fn form6() -> impl Strategy<Value = Form6> {
     })
 }
 
-pub fn happening() -> impl Strategy<Value = Happening> {
+pub(crate) fn happening() -> impl Strategy<Value = Happening> {
     let card = || 0..CARDS;
     prop_oneof![
         8 => (card(), lease4_form()).prop_map(|(card, form)| Happening::Gained4(card, form)),
@@ -545,6 +545,6 @@ pub fn happening() -> impl Strategy<Value = Happening> {
 }
 
 /// Rules and routes of others, some of them made to look like ours.
-pub fn foreign() -> impl Strategy<Value = (Vec<ObservedRule>, Vec<ObservedRoute>)> {
+pub(crate) fn foreign() -> impl Strategy<Value = (Vec<ObservedRule>, Vec<ObservedRoute>)> {
     (super::foreign::rules(), super::foreign::routes())
 }

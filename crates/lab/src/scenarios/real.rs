@@ -127,7 +127,7 @@ impl Bench for RealBench {
         words.extend(["route", "append"].map(str::to_owned));
         match route.kind {
             RouteKind::Unicast => {}
-            RouteKind::Other(kind) => words.push(kind.to_string()),
+            RouteKind::Other(kind) => words.push(kind_word(kind).to_owned()),
         }
         words.push(route.destination.to_string());
         words.extend(option("via", route.gateway));
@@ -187,6 +187,18 @@ fn plug_in(topology: &Topology, card: InterfaceName) -> Device {
     Device { index, name: card }
 }
 
+/// What ip(8) calls a kind of route (`RTN_*` in linux/rtnetlink.h).
+#[expect(clippy::panic, reason = "a bench may stop when it cannot be set up")]
+fn kind_word(kind: u8) -> &'static str {
+    match kind {
+        6 => "blackhole",
+        7 => "unreachable",
+        8 => "prohibit",
+        9 => "throw",
+        other => panic!("no scenario needs routes of kind {other}"),
+    }
+}
+
 fn option(key: &str, value: Option<impl ToString>) -> Vec<String> {
     value.map_or_else(Vec::new, |value| vec![key.to_owned(), value.to_string()])
 }
@@ -214,9 +226,10 @@ fn ip_json(words: &[&str]) -> Vec<Value> {
         .args(words)
         .output()
         .expect("ip(8) is needed");
-    // A table that does not exist is an error to ip(8), with nothing printed.
-    if output.stdout.is_empty() {
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("FIB table does not exist") {
         return Vec::new();
     }
+    assert!(output.status.success(), "ip {}: {said}", words.join(" "));
     serde_json::from_slice(&output.stdout).expect("JSON from ip(8)")
 }
