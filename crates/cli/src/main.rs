@@ -28,6 +28,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Parser as _;
 use leaseroute_lab::demo::DemoError;
 use leaseroute_runtime::exit::Exit;
+use leaseroute_runtime::hook;
+use leaseroute_runtime::logging::Sink;
 
 use crate::args::Cli;
 use crate::error::CliError;
@@ -75,7 +77,7 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
         ),
         Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
         Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
-        Request::Hook(client) => Ok(leaseroute_runtime::hook::run(client, "leaseroute")),
+        Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr)),
         Request::Demo => demo(),
     }
 }

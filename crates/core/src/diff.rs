@@ -3,7 +3,8 @@
 //! Routes compare by the kernel's own key, rules by all their attributes. What carries
 //! our tag, priority and table and is not wanted goes; everything else stays as it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
@@ -11,10 +12,10 @@ use crate::address::Family;
 use crate::host::{Host, Link};
 use crate::model::{DesiredState, Purpose};
 use crate::note::Note;
-use crate::numbers::TableId;
+use crate::numbers::{Priority, TableId};
 use crate::plan::{Operation, Plan, Step};
 use crate::route::{ObservedRoute, Route};
-use crate::rule::ObservedRule;
+use crate::rule::{ObservedRule, Rule, Selector};
 use crate::settings::Settings;
 
 /// The changes that turn what `host` shows into what is wanted.
@@ -29,18 +30,18 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         .iter()
         .filter(|seen| seen.family() == family);
     let (ours, foreign): (Vec<_>, Vec<_>) = in_tables.partition(|seen| settings.owns_route(seen));
-    let mut stale: Vec<&ObservedRoute> = ours
-        .iter()
-        .copied()
+    let mut stale: Stale<'_> = BTreeMap::new();
+    for seen in ours
+        .into_iter()
         .filter(|seen| !desired.kept_routes.contains(seen))
-        .collect();
+    {
+        let key = (seen.table, seen.destination, seen.metric);
+        stale.entry(key).or_default().push(seen);
+    }
     let rebuilt = rebuilt(&desired.routes, &stale);
     for (route, purpose) in &desired.routes {
         let in_place = rebuilt.contains(&key(route));
-        if let Some(met) = stale.iter().position(|seen| route.is_met_by(seen))
-            && !in_place
-        {
-            stale.remove(met);
+        if !in_place && take_met(stale.get_mut(&key(route)), |seen| route.is_met_by(seen)) {
             continue;
         }
         if let Some(seen) = foreign.iter().find(|seen| route.has_key_of(seen)) {
@@ -50,14 +51,9 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
             });
             continue;
         }
-        let (hiding, others) = stale.into_iter().partition(|seen| {
-            hides_gateway(seen, route, &desired.routes)
-                && !desired.routes.iter().any(|(r, _)| r.is_met_by(seen))
-        });
-        stale = others;
+        let hiding = take_hiding(&mut stale, route, &desired.routes);
         steps.extend(deletions(host, Vec::new(), hiding));
-        let operation = if in_place && stale.iter().any(|seen| route.has_key_of(seen)) {
-            stale.retain(|seen| !route.has_key_of(seen));
+        let operation = if in_place && stale.remove(&key(route)).is_some() {
             Operation::ReplaceRoute(route.clone())
         } else {
             Operation::AddRoute(route.clone())
@@ -68,13 +64,16 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         });
     }
 
+    let mut stale_rules: BTreeMap<RuleKey<'_>, Vec<&ObservedRule>> = BTreeMap::new();
     let seen = host.rules.iter().filter(|seen| seen.family == family);
-    let mut stale_rules: Vec<&ObservedRule> =
-        seen.filter(|seen| settings.owns_rule(seen)).collect();
+    for seen in seen.filter(|seen| settings.owns_rule(seen)) {
+        let key = (seen.priority, seen.oif.as_deref(), seen.from);
+        stale_rules.entry(key).or_default().push(seen);
+    }
     for (rule, purpose) in &desired.rules {
-        if let Some(met) = stale_rules.iter().position(|seen| rule.is_met_by(seen)) {
-            stale_rules.remove(met);
-        } else {
+        if !take_met(stale_rules.get_mut(&rule_key(rule)), |seen| {
+            rule.is_met_by(seen)
+        }) {
             steps.push(Step {
                 operation: Operation::AddRule(rule.clone()),
                 purpose: Some(purpose.clone()),
@@ -82,7 +81,12 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         }
     }
 
-    steps.extend(deletions(host, stale_rules, stale));
+    let stale_rules = stale_rules.into_values().flatten().collect();
+    steps.extend(deletions(
+        host,
+        stale_rules,
+        stale.into_values().flatten().collect(),
+    ));
     Plan {
         steps,
         notes,
@@ -93,8 +97,31 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
 /// What two routes of one family cannot both have, save as next hops of one IPv6 route.
 type Key = (TableId, IpNetwork, u32);
 
+/// Routes of ours that nothing has asked for yet.
+type Stale<'a> = BTreeMap<Key, Vec<&'a ObservedRoute>>;
+
+/// What rules are looked up by; many hosts have thousands.
+type RuleKey<'a> = (Priority, Option<&'a str>, Option<IpNetwork>);
+
 fn key(route: &Route) -> Key {
     (route.table, route.destination, route.metric)
+}
+
+fn rule_key(rule: &Rule) -> RuleKey<'_> {
+    match &rule.selector {
+        Selector::All => (rule.priority, None, None),
+        Selector::From(source) => (rule.priority, None, Some(*source)),
+        Selector::Oif(name) => (rule.priority, Some(name.as_str()), None),
+    }
+}
+
+/// Takes out the object that is just the wanted one, and says whether there is one.
+fn take_met<T>(group: Option<&mut Vec<&T>>, is_met_by: impl Fn(&T) -> bool) -> bool {
+    let Some(group) = group else {
+        return false;
+    };
+    let met = group.iter().position(|seen| is_met_by(seen));
+    met.map(|met| group.remove(met)).is_some()
 }
 
 /// The keys under which what is seen gives way in one step: `replace` for the first
@@ -102,36 +129,63 @@ fn key(route: &Route) -> Key {
 /// others. In IPv6 that is for a next hop with other attributes, since adding it once
 /// more changes nothing and deleting the old one would take the new one along, and for a
 /// route that stays alone. Other next hops come and go beside each other.
-fn rebuilt(wanted: &[(Route, Purpose)], stale: &[&ObservedRoute]) -> BTreeSet<Key> {
+fn rebuilt(wanted: &[(Route, Purpose)], stale: &Stale<'_>) -> BTreeSet<Key> {
+    let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
+    for (route, _) in wanted {
+        *counts.entry(key(route)).or_default() += 1;
+    }
     let gives_way = |route: &Route| {
-        let seen = || stale.iter().filter(|seen| route.has_key_of(seen));
+        let Some(seen) = stale.get(&key(route)) else {
+            return false;
+        };
+        if seen.iter().any(|seen| route.is_met_by(seen)) {
+            return false;
+        }
         let is_next_hop = |seen: &&ObservedRoute| {
             seen.gateway == route.gateway && seen.oif == Some(route.device.index)
         };
-        if seen().next().is_none() || seen().any(|seen| route.is_met_by(seen)) {
-            return false;
-        }
+        let is_alone = seen.len() == 1 && counts.get(&key(route)) == Some(&1);
         match route.family() {
             Family::Ipv4 => true,
-            Family::Ipv6 => {
-                let same_key = wanted.iter().filter(|(other, _)| key(other) == key(route));
-                seen().copied().any(|seen| is_next_hop(&seen))
-                    || (seen().count(), same_key.count()) == (1, 1)
-            }
+            Family::Ipv6 => is_alone || seen.iter().any(is_next_hop),
         }
     };
     let routes = wanted.iter().map(|(route, _)| route);
     routes.filter(|route| gives_way(route)).map(key).collect()
 }
 
+/// Takes out the routes that stand between a wanted one and its gateway.
+fn take_hiding<'a>(
+    stale: &mut Stale<'a>,
+    route: &Route,
+    wanted: &[(Route, Purpose)],
+) -> Vec<&'a ObservedRoute> {
+    let Some(gateway) = route.gateway.filter(|_| !route.onlink) else {
+        return Vec::new();
+    };
+    let hides = |seen: &ObservedRoute| {
+        hides_gateway(seen, route, gateway, wanted)
+            && !wanted.iter().any(|(wanted, _)| wanted.is_met_by(seen))
+    };
+    let first = (route.table, route.family().default_network(), 0);
+    let in_table = stale
+        .range_mut(first..)
+        .take_while(|((table, ..), _)| *table == route.table);
+    in_table
+        .flat_map(|(_, group)| group.extract_if(.., |seen| hides(seen)))
+        .collect()
+}
+
 /// Whether a route stands between a wanted one and its gateway: the kernel looks for a
 /// gateway in the route's own table first, and refuses one that is not on-link there.
-fn hides_gateway(seen: &ObservedRoute, route: &Route, wanted: &[(Route, Purpose)]) -> bool {
-    let Some(gateway) = route.gateway.filter(|_| !route.onlink) else {
-        return false;
-    };
+fn hides_gateway(
+    seen: &ObservedRoute,
+    route: &Route,
+    gateway: IpAddr,
+    wanted: &[(Route, Purpose)],
+) -> bool {
     let other_way = seen.gateway.is_some() || seen.oif != Some(route.device.index);
-    if seen.table != route.table || !other_way || !seen.destination.contains(gateway) {
+    if !other_way || !seen.destination.contains(gateway) {
         return false;
     }
     let covering = wanted.iter().map(|(wanted, _)| wanted).filter(|wanted| {

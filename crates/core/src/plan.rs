@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::address::Family;
+use crate::address::{Family, NetworkExt as _};
 use crate::interface::Device;
 use crate::model::Purpose;
 use crate::note::Note;
@@ -82,9 +82,12 @@ impl fmt::Display for Command<'_> {
         write!(f, "ip {} ", operation.family().ip_option())?;
         match operation {
             Operation::AddRoute(route) => {
+                // `add` refuses a second IPv6 default of one metric.
+                let has_siblings = route.family() == Family::Ipv6 && route.destination.is_default();
+                let verb = if has_siblings { "append" } else { "add" };
                 write!(
                     f,
-                    "route add {route} table {} protocol {protocol}",
+                    "route {verb} {route} table {} protocol {protocol}",
                     route.table
                 )
             }

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use leaseroute_core::{
-    Client, Event, InterfaceName, InterfaceRef, LeaseChange, MAX_LEASE_ROUTES, Mac, Pattern,
-    Priority, ProtocolId, Quoted, RawEvent, TableId, is_link_local, is_unicast_host,
+    Client, Event, Family, Host, InterfaceName, InterfaceRef, LeaseBook, LeaseChange,
+    MAX_LEASE_ROUTES, Mac, Pattern, Priority, ProtocolId, Quoted, RawEvent, Settings, TableId,
+    When, desired_state, is_link_local, is_unicast_host, plan,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -200,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn an_interface_name_is_what_the_kernel_takes(name in value()) {
+    fn an_interface_name_is_what_the_kernel_takes_without_control_characters(name in value()) {
         let possible = |limit: usize| {
             let bad = |c: char| "/:".contains(c) || c.is_ascii_whitespace() || c.is_control();
             (1..=limit).contains(&name.len()) && name != "." && name != ".." && !name.contains(bad)
@@ -255,6 +256,36 @@ fn gained(raw: &RawEvent) -> leaseroute_core::Lease4 {
         Some(LeaseChange::Gained4(lease)) => lease,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_interface_name_stays_one_word_of_the_printed_plan() {
+    let name = "w;id&x'$(id)";
+    let host: Host = serde_json::from_value(serde_json::json!({
+        "links": {"3": {"index": 3, "name": name, "mtu": 1500, "up": true}},
+        "addresses": [{"index": 3, "address": "192.0.2.10/24"}],
+    }))
+    .unwrap();
+    let mut raw = bound(&[("new_routers", "192.0.2.1")]);
+    raw.variables
+        .insert("interface".to_owned(), name.to_owned());
+    let event = raw.client.parse(&raw).unwrap().event.unwrap();
+    let mut book = LeaseBook::default();
+    book.fold(&event, None, &host, 0);
+    let settings = Settings {
+        when: When::Always,
+        ..Settings::default()
+    };
+    let desired = desired_state(Family::Ipv4, &host, &book, &settings);
+    let plan = plan(&desired, &host, &settings);
+    let quoted = r"'w;id&x'\''$(id)'";
+    let mut named = 0;
+    for step in &plan.steps {
+        let rest = plan.command(step).to_string().replace(quoted, "");
+        named += usize::from(rest != plan.command(step).to_string());
+        assert!(!rest.contains(|c| ";&$'()`|<>\\\"".contains(c)), "{rest}");
+    }
+    assert_eq!(named, 5, "{plan}");
 }
 
 #[test]

@@ -30,10 +30,15 @@ pub(crate) const TRIES: u32 = 10;
 /// How many changes go out before their answers are read. Answers to more than about
 /// 200 would overflow the socket's default receive buffer (212,992 bytes).
 const BATCH: usize = 64;
-/// How much one read takes, in bytes. The kernel gathers as much for one datagram of a
-/// dump, but never less than `NLMSG_GOODSIZE` (linux/netlink.h: 8 KiB at most), which has
-/// to fit. More would make the dumps that are cut off dearer.
-const READ: usize = 8 * 1024;
+/// The size of a page as far as `NLMSG_GOODSIZE` (linux/netlink.h) depends on it, in
+/// bytes: no datagram of a dump is larger unless it is read with a larger buffer.
+const PAGE: usize = if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+    4 * 1024
+} else {
+    8 * 1024
+};
+/// The most that the kernel gathers for one datagram of a dump, in bytes.
+const MOST: usize = 32 * 1024;
 /// The longest wait for an answer, which only a broken kernel would need.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Where one message of a datagram ends and the next one starts, in bytes.
@@ -44,6 +49,17 @@ const ALIGNMENT: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request(pub(crate) Vec<u8>);
 
+/// How much of a dump one read takes. The kernel gathers as much for a datagram as the
+/// largest buffer that the socket ever read with (`netlink_dump()`), and one more
+/// datagram than was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// A page: cheap to cut off.
+    Small,
+    /// As much as possible: fewest datagrams, each of which shows one moment.
+    Large,
+}
+
 /// The socket and what is needed to tell answers apart.
 pub(crate) struct Channel {
     socket: Socket,
@@ -51,6 +67,8 @@ pub(crate) struct Channel {
     buffer: Vec<u8>,
     /// Whether every request was answered to its end.
     idle: bool,
+    /// Whether the socket ever read with a large buffer.
+    has_read_large: bool,
     /// How many datagrams the contents of the last dump took, as far as they were read.
     pieces: usize,
 }
@@ -61,22 +79,50 @@ impl Channel {
         Ok(Self {
             socket: open_socket().map_err(KernelError::Socket)?,
             sequence: 0,
-            buffer: Vec::with_capacity(READ),
+            buffer: Vec::with_capacity(PAGE),
             idle: true,
+            has_read_large: false,
             pieces: 0,
         })
     }
 
-    /// Sends a dump request and gives the body of each message to `collect`, until the
-    /// dump ends or `collect` has enough. Starts over when the dump was interrupted.
+    /// Sends a dump request and gives the body of each message to `collect`. Starts over
+    /// when the dump was interrupted.
     pub(crate) fn dump<T>(
         &mut self,
         what: &'static str,
         request: &Request,
+        reads: Reads,
+        mut collect: impl FnMut(&[u8], &mut Vec<T>),
+    ) -> Result<Vec<T>, KernelError> {
+        self.dump_until(what, request, reads, |body, found| {
+            collect(body, found);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`Self::dump`], but only until `collect` has enough, at a cost that does not
+    /// depend on what would follow.
+    pub(crate) fn peek<T>(
+        &mut self,
+        what: &'static str,
+        request: &Request,
+        collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
+    ) -> Result<Vec<T>, KernelError> {
+        // Another socket gathers little again.
+        self.idle &= !self.has_read_large;
+        self.dump_until(what, request, Reads::Small, collect)
+    }
+
+    fn dump_until<T>(
+        &mut self,
+        what: &'static str,
+        request: &Request,
+        reads: Reads,
         mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
     ) -> Result<Vec<T>, KernelError> {
         for _ in 0..TRIES {
-            let found = self.dump_once(request, &mut collect);
+            let found = self.dump_once(request, reads, &mut collect);
             match found.map_err(|source| KernelError::Dump { what, source })? {
                 Some(found) => return Ok(found),
                 None => continue,
@@ -89,6 +135,7 @@ impl Channel {
     fn dump_once<T>(
         &mut self,
         request: &Request,
+        reads: Reads,
         mut collect: impl FnMut(&[u8], &mut Vec<T>) -> ControlFlow<()>,
     ) -> io::Result<Option<Vec<T>>> {
         self.send(std::slice::from_ref(request))?;
@@ -97,10 +144,7 @@ impl Channel {
         let mut interrupted = false;
         let mut enough = false;
         loop {
-            // A short dump ends in the datagram after its contents, and reading that is
-            // cheaper than another socket.
-            let last = enough;
-            self.receive()?;
+            self.receive(reads)?;
             let mut has_contents = false;
             for message in Messages(&self.buffer) {
                 let message = message?;
@@ -124,7 +168,9 @@ impl Channel {
                 }
             }
             self.pieces += usize::from(has_contents);
-            if last {
+            // A datagram with much room left is the last one but for the end of the dump,
+            // and reading that is cheaper than another socket.
+            if enough && self.buffer.len() > PAGE / 2 {
                 return Ok((!interrupted).then_some(found));
             }
         }
@@ -146,7 +192,7 @@ impl Channel {
     pub(crate) fn ask(&mut self, request: &Request) -> io::Result<Vec<u8>> {
         self.send(std::slice::from_ref(request))?;
         loop {
-            self.receive()?;
+            self.receive(Reads::Small)?;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
@@ -187,7 +233,7 @@ impl Channel {
         let first = self.send(batch)?;
         let mut left = batch.len();
         while left > 0 {
-            self.receive()?;
+            self.receive(Reads::Small)?;
             for message in Messages(&self.buffer) {
                 let message = message?;
                 if message.message_type() != NLMSG_ERROR {
@@ -210,6 +256,7 @@ impl Channel {
         if !self.idle {
             // Late answers to what was left early must not meet the next request.
             self.socket = open_socket()?;
+            self.has_read_large = false;
         }
         self.idle = false;
         let first = self.sequence.wrapping_add(1);
@@ -230,16 +277,21 @@ impl Channel {
     }
 
     /// Reads one datagram into the buffer.
-    fn receive(&mut self) -> io::Result<()> {
-        self.buffer.clear();
+    fn receive(&mut self, reads: Reads) -> io::Result<()> {
+        self.has_read_large |= reads == Reads::Large;
+        // What the socket gathered for an earlier large read must fit, too.
+        self.buffer
+            .resize(if self.has_read_large { MOST } else { PAGE }, 0);
         loop {
-            match self.socket.recv(&mut self.buffer, 0) {
-                Ok(_) => break,
+            match self.socket.recv(&mut self.buffer.as_mut_slice(), 0) {
+                Ok(length) => {
+                    self.buffer.truncate(length);
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Between the library's netlink messages and core's types, in both directions.
 //!
-//! The only file that knows `netlink-packet-route`. Attributes are decoded one by one
-//! and only those that matter: an attribute that the library cannot read (a newer
-//! kernel's, a name that is not UTF-8) must not hide the link, rule or route it belongs
-//! to. Such a rule or route counts as having something that ours never have. Numbers
-//! follow linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h and linux/fib_rules.h.
+//! Beside `topology`, which only builds benches, the one file that knows
+//! `netlink-packet-route`. Attributes are decoded one by one and only those that matter:
+//! an attribute that the library cannot read (a newer kernel's, a name that is not UTF-8)
+//! must not hide the link, rule or route it belongs to. Such a rule or route counts as
+//! having something that ours never have. Numbers follow linux/if_link.h,
+//! linux/if_addr.h, linux/rtnetlink.h and linux/fib_rules.h.
 
 use std::net::IpAddr;
 
@@ -71,18 +72,6 @@ pub(crate) struct RouteFilter {
     pub(crate) oif: Option<IfIndex>,
 }
 
-impl From<Family> for Wire {
-    fn from(family: Family) -> Self {
-        Self(match family {
-            Family::Ipv4 => AddressFamily::Inet,
-            Family::Ipv6 => AddressFamily::Inet6,
-        })
-    }
-}
-
-/// A family as the library has it; a type of our own so that `From` can be ours.
-struct Wire(AddressFamily);
-
 // ---- Requests ----
 
 /// All links, without their counters.
@@ -95,21 +84,21 @@ pub(crate) fn links_request() -> Request {
 /// All addresses of a family.
 pub(crate) fn addresses_request(family: Family) -> Request {
     let mut message = AddressMessage::default();
-    message.header.family = Wire::from(family).0;
+    message.header.family = wire(family);
     encode(&RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)
 }
 
 /// All rules of a family.
 pub(crate) fn rules_request(family: Family) -> Request {
     let mut message = RuleMessage::default();
-    message.header.family = Wire::from(family).0;
+    message.header.family = wire(family);
     encode(&RouteNetlinkMessage::GetRule(message), NLM_F_DUMP)
 }
 
 /// Some routes of one table.
 pub(crate) fn routes_request(filter: RouteFilter) -> Request {
     let mut message = RouteMessage::default();
-    message.header.address_family = Wire::from(filter.family).0;
+    message.header.address_family = wire(filter.family);
     set_table(&mut message, filter.table);
     if let Some(oif) = filter.oif {
         message.header.kind = RouteType::Unicast;
@@ -127,7 +116,7 @@ pub(crate) fn reply_path_request(
     let family = Family::of(destination);
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
-        address_family: Wire::from(family).0,
+        address_family: wire(family),
         destination_prefix_length: family.host_length(),
         source_prefix_length: family.host_length(),
         // Else the answer for IPv4 names table main, whichever was used. IPv6 names the
@@ -154,7 +143,7 @@ pub(crate) fn route_request(route: &Route, protocol: ProtocolId, placing: Placin
     let family = route.family();
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
-        address_family: Wire::from(family).0,
+        address_family: wire(family),
         destination_prefix_length: route.destination.prefix(),
         protocol: RouteProtocol::from(protocol.get()),
         scope: match (family, route.gateway) {
@@ -203,7 +192,7 @@ pub(crate) fn route_removal(route: &ObservedRoute) -> Request {
     let family = route.family();
     let mut message = RouteMessage::default();
     message.header = RouteHeader {
-        address_family: Wire::from(family).0,
+        address_family: wire(family),
         destination_prefix_length: route.destination.prefix(),
         protocol: RouteProtocol::from(route.protocol.get()),
         // Any scope.
@@ -230,7 +219,7 @@ pub(crate) fn route_removal(route: &ObservedRoute) -> Request {
 pub(crate) fn rule_request(rule: &Rule, protocol: ProtocolId) -> Request {
     let mut message = RuleMessage::default();
     message.header = RuleHeader {
-        family: Wire::from(rule.family).0,
+        family: wire(rule.family),
         action: KernelAction::ToTable,
         table: short_table(rule.table),
         ..RuleHeader::default()
@@ -273,7 +262,7 @@ pub(crate) fn rule_removal(rule: &ObservedRule) -> Request {
     }
     let mut message = RuleMessage::default();
     message.header = RuleHeader {
-        family: Wire::from(rule.family).0,
+        family: wire(rule.family),
         dst_len: rule.to.map_or(0, |to| to.prefix()),
         src_len: rule.from.map_or(0, |from| from.prefix()),
         table: short_table(rule.table),
@@ -305,6 +294,13 @@ pub(crate) fn rule_removal(rule: &ObservedRule) -> Request {
     let length = rule.suppress_prefix_length;
     attributes.extend(length.map(|length| RuleAttribute::SuppressPrefixLen(length.into())));
     encode(&RouteNetlinkMessage::DelRule(message), NLM_F_ACK)
+}
+
+fn wire(family: Family) -> AddressFamily {
+    match family {
+        Family::Ipv4 => AddressFamily::Inet,
+        Family::Ipv6 => AddressFamily::Inet6,
+    }
 }
 
 /// Tables above 255 do not fit the header, where 0 then stands for "see the attribute".
@@ -377,7 +373,7 @@ pub(crate) fn link(body: &[u8]) -> Option<Link> {
         match attribute.kind() {
             IFLA_IFNAME => name = parse_string(value).ok(),
             IFLA_ADDRESS => link_address = <[u8; 6]>::try_from(value).ok(),
-            IFLA_MTU => mtu = parse_u32(value).ok()?,
+            IFLA_MTU => mtu = parse_u32(value).unwrap_or_default(),
             IFLA_MASTER => master = parse_u32(value).ok().and_then(IfIndex::new),
             IFLA_LINKINFO => {
                 kind = attributes(value, 0)
@@ -411,7 +407,7 @@ pub(crate) fn link(body: &[u8]) -> Option<Link> {
 /// An address; `None` when it is of another family.
 pub(crate) fn address(body: &[u8], family: Family) -> Option<LinkAddress> {
     let header = AddressHeader::parse(body).ok()?;
-    if header.family != Wire::from(family).0 {
+    if header.family != wire(family) {
         return None;
     }
     let mut address = None;
@@ -452,7 +448,7 @@ pub(crate) fn address(body: &[u8], family: Family) -> Option<LinkAddress> {
 /// A rule; `None` when it is of another family.
 pub(crate) fn rule(body: &[u8], family: Family) -> Option<ObservedRule> {
     let header = RuleHeader::parse(body).ok()?;
-    if header.family != Wire::from(family).0 {
+    if header.family != wire(family) {
         return None;
     }
     let mut rule = ObservedRule {
@@ -514,7 +510,7 @@ pub(crate) fn routes(body: &[u8], family: Family) -> Vec<ObservedRoute> {
     let Ok(header) = RouteHeader::parse(body) else {
         return Vec::new();
     };
-    if header.address_family != Wire::from(family).0 || header.flags.contains(RouteFlags::Cloned) {
+    if header.address_family != wire(family) || header.flags.contains(RouteFlags::Cloned) {
         return Vec::new();
     }
     let unspecified = family.default_network().ip();

@@ -30,12 +30,6 @@ pub enum KernelError {
         /// How often it was tried.
         tries: u32,
     },
-    /// The connection ended before the answer was complete.
-    #[error("failed to read {what} from the kernel: the netlink connection ended")]
-    Closed {
-        /// What was asked for.
-        what: &'static str,
-    },
 }
 
 /// The kernel refused a change.

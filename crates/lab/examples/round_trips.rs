@@ -13,6 +13,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use leaseroute_core::{
     Device, Family, Operation, Priority, ProtocolId, Route, RouterPreference, Rule, Selector,
     TableId,
@@ -28,15 +29,14 @@ const TAG: ProtocolId = ProtocolId::observed(76);
 fn main() {
     let namespace = Namespace::new("round-trips").expect("a network namespace; run this as root");
     namespace.run(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(measure());
+        let bench = RealBench::new();
+        measure(&bench)
+            .now_or_never()
+            .expect("the kernel answers at once");
     });
 }
 
-async fn measure() {
-    let bench = RealBench::new();
+async fn measure(bench: &RealBench) {
     let [card, _] = bench.cards();
     bench.add_address(&card, "192.0.2.10/24".parse().expect("a prefix"));
     let kernel = bench.kernel();

@@ -4,7 +4,6 @@
 //! room of the house gets a line in [`ARROWS`].
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "helpers of tests may stop"
 )]
@@ -25,7 +24,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("leaseroute-metadata", &["leaseroute-core"]),
     (
         "leaseroute-runtime",
-        &["leaseroute-core", "leaseroute-config", "leaseroute-kernel", "leaseroute-metadata"],
+        &[
+            "leaseroute-core",
+            "leaseroute-config",
+            "leaseroute-kernel",
+            "leaseroute-metadata",
+        ],
     ),
 ];
 
@@ -48,26 +52,40 @@ fn root() -> PathBuf {
 impl Packages {
     fn of_workspace() -> Self {
         // For one platform, since packages of others need not have been fetched.
-        let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
+        let platform = format!(
+            "--filter-platform={}-unknown-linux-gnu",
+            std::env::consts::ARCH
+        );
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version=1", "--offline", &platform])
             .current_dir(root())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
         let list = |value: &Value| value.as_array().unwrap().clone();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
 
         let packages = list(&metadata["packages"]);
-        let names: BTreeMap<String, String> =
-            packages.iter().map(|p| (text(&p["id"]), text(&p["name"]))).collect();
-        let members: BTreeSet<String> =
-            list(&metadata["workspace_members"]).iter().map(text).collect();
-        let ours = packages.iter().filter(|p| members.contains(&text(&p["id"]))).map(|p| {
-            let manifest = PathBuf::from(text(&p["manifest_path"]));
-            (text(&p["name"]), manifest.parent().unwrap().to_owned())
-        });
+        let names: BTreeMap<String, String> = packages
+            .iter()
+            .map(|p| (text(&p["id"]), text(&p["name"])))
+            .collect();
+        let members: BTreeSet<String> = list(&metadata["workspace_members"])
+            .iter()
+            .map(text)
+            .collect();
+        let ours = packages
+            .iter()
+            .filter(|p| members.contains(&text(&p["id"])))
+            .map(|p| {
+                let manifest = PathBuf::from(text(&p["manifest_path"]));
+                (text(&p["name"]), manifest.parent().unwrap().to_owned())
+            });
         let ours = ours.collect();
 
         let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -75,7 +93,9 @@ impl Packages {
             // Two versions of one package count as one: names are what is asked for.
             let used = uses.entry(names[&text(&node["id"])].clone()).or_default();
             for dependency in list(&node["deps"]) {
-                let is_normal = list(&dependency["dep_kinds"]).iter().any(|k| k["kind"].is_null());
+                let is_normal = list(&dependency["dep_kinds"])
+                    .iter()
+                    .any(|k| k["kind"].is_null());
                 if is_normal {
                     used.insert(names[&text(&dependency["pkg"])].clone());
                 }
@@ -100,7 +120,10 @@ impl Packages {
 
     fn hooks(&self) -> impl Iterator<Item = &str> {
         let folder = root().join("hooks");
-        let hooks = self.ours.iter().filter(move |(_, path)| path.starts_with(&folder));
+        let hooks = self
+            .ours
+            .iter()
+            .filter(move |(_, path)| path.starts_with(&folder));
         hooks.map(|(name, _)| name.as_str())
     }
 }
@@ -118,8 +141,14 @@ fn each_crate_knows_only_of_those_below_it() {
         if !packages.ours.contains_key(from) {
             continue;
         }
-        for to in packages.uses[from].iter().filter(|used| packages.ours.contains_key(*used)) {
-            assert!(allowed.contains(&to.as_str()), "{from} must not know of {to}");
+        for to in packages.uses[from]
+            .iter()
+            .filter(|used| packages.ours.contains_key(*used))
+        {
+            assert!(
+                allowed.contains(&to.as_str()),
+                "{from} must not know of {to}"
+            );
         }
         checked += 1;
     }
@@ -130,13 +159,30 @@ fn each_crate_knows_only_of_those_below_it() {
 fn the_core_is_linked_with_nothing_that_touches_the_system() {
     let packages = Packages::of_workspace();
     let used = packages.all_uses("leaseroute-core");
-    assert!(used.contains("ipnetwork"), "the dependencies were not read: {used:?}");
+    assert!(
+        used.contains("ipnetwork"),
+        "the dependencies were not read: {used:?}"
+    );
     let forbidden = [
-        "async-io", "futures-util", "getrandom", "hyper", "libc", "log", "mio", "nix", "rand",
-        "rustix", "tempfile", "tokio", "tracing",
+        "async-io",
+        "futures-util",
+        "getrandom",
+        "hyper",
+        "libc",
+        "log",
+        "mio",
+        "nix",
+        "rand",
+        "rustix",
+        "tempfile",
+        "tokio",
+        "tracing",
     ];
     for package in used {
-        assert!(!forbidden.contains(&package) && !is_netlink(package), "{package}");
+        assert!(
+            !forbidden.contains(&package) && !is_netlink(package),
+            "{package}"
+        );
     }
 }
 
@@ -166,9 +212,26 @@ fn hooks_carry_no_command_line_parser() {
 #[test]
 fn the_core_reads_no_file_environment_or_clock() {
     let forbidden = [
-        "std::env", "std::fs", "std::io", "std::os", "std::process", "std::thread", "std::time",
-        "SystemTime", "Instant", "TcpListener", "TcpStream", "UdpSocket", "ToSocketAddrs",
-        "env!(", "include_str!", "include_bytes!", "async fn", "async move", ".await", "println!",
+        "std::env",
+        "std::fs",
+        "std::io",
+        "std::os",
+        "std::process",
+        "std::thread",
+        "std::time",
+        "SystemTime",
+        "Instant",
+        "TcpListener",
+        "TcpStream",
+        "UdpSocket",
+        "ToSocketAddrs",
+        "env!(",
+        "include_str!",
+        "include_bytes!",
+        "async fn",
+        "async move",
+        ".await",
+        "println!",
         "eprintln!",
     ];
     let sources = sources(&root().join("crates/core/src"));
@@ -178,7 +241,11 @@ fn the_core_reads_no_file_environment_or_clock() {
         for (number, line) in (1..).zip(text.lines()) {
             let code = line.split("//").next().unwrap_or_default();
             for word in forbidden {
-                assert!(!code.contains(word), "{}:{number} has {word}", path.display());
+                assert!(
+                    !code.contains(word),
+                    "{}:{number} has {word}",
+                    path.display()
+                );
             }
         }
     }

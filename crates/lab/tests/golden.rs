@@ -3,18 +3,10 @@
 //! Every folder below `tests/fixtures/dhclient` is one case (see `leaseroute_lab::fixture`).
 //! `UPDATE_FIXTURES=1 cargo test -p leaseroute-lab --test golden` writes `expected` anew;
 //! read the difference before it is kept.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests may stop"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests may stop")]
 
 #[path = "../../core/tests/support/kernel.rs"]
-#[expect(
-    dead_code,
-    unreachable_pub,
-    reason = "shared with the property tests of the core"
-)]
+#[expect(dead_code, reason = "shared with the property tests of the core")]
 mod kernel;
 
 use std::fmt::Write as _;

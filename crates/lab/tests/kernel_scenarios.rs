@@ -4,8 +4,19 @@
 //! drawn from a seed. The seed is printed; `LEASEROUTE_SEED` sets it. The real kernel is
 //! one in a new network namespace.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "helpers of tests may stop"
+)]
+
+use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, RandomState};
+use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
 
 use futures_util::FutureExt as _;
 use leaseroute_core::{
@@ -151,10 +162,7 @@ fn agrees_with_ip(bench: &RealBench) {
 }
 
 fn ip(words: &str) {
-    let status = std::process::Command::new("ip")
-        .args(words.split(' '))
-        .status()
-        .unwrap();
+    let status = Command::new("ip").args(words.split(' ')).status().unwrap();
     assert!(status.success(), "ip {words}");
 }
 
@@ -165,10 +173,9 @@ fn name(text: &str) -> InterfaceName {
 /// A link whose name is not text is left out, and the others are not.
 #[test]
 fn real_link_names_that_are_not_text() {
-    use std::os::unix::ffi::OsStrExt as _;
     in_namespace("real_link_names_that_are_not_text", || {
-        let strange = std::ffi::OsStr::from_bytes(b"br\xff\xfe");
-        let mut command = std::process::Command::new("ip");
+        let strange = OsStr::from_bytes(b"br\xff\xfe");
+        let mut command = Command::new("ip");
         command
             .args(["link", "add", "name"])
             .arg(strange)
@@ -262,6 +269,13 @@ fn real_rules_with_everything() {
         for words in wild {
             ip(words);
         }
+        let not_text = OsStr::from_bytes(b"oif\xff");
+        let mut command = Command::new("ip");
+        command.args(["rule", "add", "pref", "7622", "oif"]);
+        command
+            .arg(not_text)
+            .args(["lookup", "76010", "protocol", "76"]);
+        assert!(command.status().unwrap().success());
         let ours = Rule {
             family: Family::Ipv4,
             priority: Priority::observed(7610),
@@ -271,7 +285,7 @@ fn real_rules_with_everything() {
         };
         let mut rules = now(kernel.rules(Family::Ipv4)).unwrap();
         rules.retain(|rule| rule.protocol == ProtocolId::observed(76));
-        assert_eq!(rules.len(), wild.len());
+        assert_eq!(rules.len(), wild.len() + 1);
         for rule in &rules {
             let ours = Rule {
                 priority: rule.priority,

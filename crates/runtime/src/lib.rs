@@ -20,6 +20,7 @@ pub mod reconcile;
 mod sandbox;
 pub mod snapshot;
 pub mod state;
+mod writer;
 
 pub use engine::{Engine, EngineError, Outcome};
 pub use paths::Paths;

@@ -6,21 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use leaseroute_config::LogLevel;
 use leaseroute_core::{Event, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted};
 use tracing::level_filters::LevelFilter;
-use tracing::{Level, debug, error, info, warn};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing::{debug, error, info, warn};
 
 use crate::exit::Exit;
 use crate::reconcile::Report;
+use crate::writer::Writer;
 
 /// The journal's socket, systemd-journald.service(8).
 const JOURNAL: &str = "/run/systemd/journal/socket";
@@ -43,74 +39,27 @@ pub fn start(program: &'static str, level: LogLevel, sink: Sink) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let to_journal = sink == Sink::Journal && Path::new(JOURNAL).exists();
-    let journal = to_journal
-        .then(tracing_journald::layer)
-        .and_then(Result::ok);
-    let registry = tracing_subscriber::registry().with(level);
-    let started = match journal {
-        Some(journal) => {
-            let journal = journal.with_syslog_identifier(program.to_owned());
-            registry.with(journal).try_init()
-        }
-        None => {
-            let lines = tracing_subscriber::fmt::layer()
-                .event_format(Line { program })
-                .with_writer(io::stderr);
-            registry.with(lines).try_init()
-        }
+    let journal = match sink {
+        Sink::Journal => journal(),
+        Sink::Stderr => None,
+    };
+    let writer = Writer {
+        program,
+        level,
+        journal,
     };
     // The only failure is that logging has been started already.
-    drop(started);
+    drop(tracing::subscriber::set_global_default(writer));
 }
 
-/// `program: level: message`, as other programs of the system have it.
-struct Line {
-    program: &'static str,
-}
-
-impl<S, N> FormatEvent<S, N> for Line
-where
-    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &tracing::Event<'_>,
-    ) -> fmt::Result {
-        let level = match *event.metadata().level() {
-            Level::ERROR => "error: ",
-            Level::WARN => "warning: ",
-            Level::INFO => "",
-            Level::DEBUG => "debug: ",
-            Level::TRACE => "trace: ",
-        };
-        write!(writer, "{}: {level}", self.program)?;
-        // Structured fields repeat the message and are for the journal.
-        let mut message = Message {
-            writer: &mut writer,
-            result: Ok(()),
-        };
-        event.record(&mut message);
-        message.result?;
-        writeln!(writer)
+/// A socket that leads to the journal, when it is there.
+fn journal() -> Option<UnixDatagram> {
+    if !Path::new(JOURNAL).exists() {
+        return None;
     }
-}
-
-/// Writes the message of an event alone.
-struct Message<'a, 'w> {
-    writer: &'a mut Writer<'w>,
-    result: fmt::Result,
-}
-
-impl tracing::field::Visit for Message<'_, '_> {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.result = write!(self.writer, "{value:?}");
-        }
-    }
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.connect(JOURNAL).ok()?;
+    Some(socket)
 }
 
 /// An event was taken in.

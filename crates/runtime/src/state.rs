@@ -120,15 +120,18 @@ impl StateFolder {
         self.path.join(format!("last.{}.json", family.digit()))
     }
 
-    /// Makes the folder and its parts, and opens the lock.
+    /// Opens the lock. Where it is missing, so may be the folder and its parts.
     fn open_lock(&self) -> Result<File, StateError> {
-        self.make()?;
         let path = self.path.join("lock");
-        let opened = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path);
+        let mut opened = OpenOptions::new().write(true).open(&path);
+        if matches!(&opened, Err(e) if e.kind() == io::ErrorKind::NotFound) {
+            self.make()?;
+            opened = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path);
+        }
         opened.map_err(|source| StateError {
             action: "open",
             path,

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use leaseroute_core::Client;
+use leaseroute_runtime::logging::Sink;
 
 fn main() -> ExitCode {
-    leaseroute_runtime::hook::run(Client::Dhclient, "leaseroute-dhclient")
+    leaseroute_runtime::hook::run(Client::Dhclient, "leaseroute-dhclient", Sink::Journal)
 }

@@ -5,10 +5,11 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use leaseroute_lab::fabric::Card;
+use leaseroute_core::Family;
+use leaseroute_lab::fabric::{Card, Layout};
 
 use crate::daemon::{Daemon, tethered};
-use crate::machine::Machine;
+use crate::machine::{Hook, Machine};
 
 /// How a subnet hands out IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +114,18 @@ impl Servers {
         drop(self);
         Self::start(machine, subnet, lan)
     }
+}
+
+/// A host whose cards are all bound in both families, and its servers.
+#[must_use]
+pub fn bound(layout: &Layout, lan: &Lan) -> (Machine, Vec<Servers>) {
+    let mut machine = Machine::new(layout, Hook::Installed);
+    let servers = Servers::start_all(&machine, lan);
+    machine.start_clients(&Family::BOTH);
+    for family in Family::BOTH {
+        machine.wait_own(family, &machine.faces(family));
+    }
+    (machine, servers)
 }
 
 fn dnsmasq(cards: &[Card], subnet: u8, lan: &Lan) -> String {

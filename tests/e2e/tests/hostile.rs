@@ -249,7 +249,7 @@ fn real_client_keeps_its_lease_from_a_hostile_server() {
             ..good.clone()
         },
     ];
-    let responder = Responder::start(&machine, &card, good.clone(), &[card.ipv4]);
+    let responder = Responder::start(&machine, &card, good, &[card.ipv4]);
     machine.start_clients(&[V4]);
     machine.wait_own(V4, &machine.faces(V4));
     for (number, terms) in hostile.into_iter().enumerate() {

@@ -3,4 +3,5 @@
 pub(crate) mod foreign;
 pub(crate) mod kernel;
 pub(crate) mod spelling;
+pub(crate) mod strategies;
 pub(crate) mod world;

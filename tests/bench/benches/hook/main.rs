@@ -42,13 +42,27 @@ struct Arguments {
     #[arg(long, value_name = "PROGRAM")]
     against: Vec<PathBuf>,
     /// The hook that is judged.
-    #[arg(long, value_name = "PROGRAM", default_value = "target/release/leaseroute-dhclient")]
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "target/release/leaseroute-dhclient"
+    )]
     hook: PathBuf,
     /// The folder with the compiled C programs.
-    #[arg(long, value_name = "FOLDER", default_value = "target/bench", hide = true)]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "target/bench",
+        hide = true
+    )]
     tools: PathBuf,
     /// The folder for state, on a tmpfs.
-    #[arg(long, value_name = "FOLDER", default_value = "/run/leaseroute-bench", hide = true)]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/run/leaseroute-bench",
+        hide = true
+    )]
     state: PathBuf,
     /// What cargo adds for every benchmark.
     #[arg(long, hide = true)]

@@ -1,11 +1,13 @@
 //! Runs programs in turns and takes their times.
 //!
 //! A time is that of a whole process, from posix_spawn(3) until it has been waited for.
-//! The programs of a race take turns (A B C A B C …), so that whatever else the machine
-//! does hits all of them alike. What a round needs beforehand is not part of its time.
+//! The programs of a race take turns, so that whatever else the machine does hits all of
+//! them alike, and in another order each round, since each finds the caches as the one
+//! before it left them. What a round needs beforehand is not part of its time.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -160,8 +162,8 @@ pub(crate) fn race(racers: &[Racer<'_>], rounds: usize) -> Result<Vec<Times>, Be
         command.stdout(nowhere()?).stderr(nowhere()?);
         stables.push((racer, Arc::new(Mutex::new(command)), Vec::new()));
     }
-    // The first rounds fill caches.
     for round in 0..rounds + WARM_UP {
+        stables.sort_by_cached_key(|(racer, ..)| place(round, &racer.name));
         for (racer, command, times) in &mut stables {
             racer.prepare()?;
             let command = Arc::clone(command);
@@ -182,12 +184,21 @@ pub(crate) fn race(racers: &[Racer<'_>], rounds: usize) -> Result<Vec<Times>, Be
             }
         }
     }
-    Ok(stables
-        .into_iter()
-        .map(|(_, _, times)| Times::new(times))
-        .collect())
+    let times_of = |racer: &Racer<'_>| {
+        let found = stables.iter().find(|(other, ..)| other.name == racer.name);
+        Times::new(found.map(|(_, _, times)| times.clone()).unwrap_or_default())
+    };
+    Ok(racers.iter().map(times_of).collect())
 }
 
+/// Orders the racers of a round; the same in every run of the benchmark.
+fn place(round: usize, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (round, name).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// How many rounds fill caches before the first that counts.
 const WARM_UP: usize = 5;
 
 /// Starts all programs at once and returns the time until the last of them has ended.

@@ -24,9 +24,9 @@ const SOURCES: u16 = 660;
 /// Cards that are bound at the same time.
 const CARDS: u8 = 64;
 
-const HOOK: &str = "hook";
 const DUMPS: &str = "C, same dumps";
 const BATCH: &str = "ip -batch";
+const WITHOUT: &str = "hook, without them";
 const TRAIN: &str = "C, one message train";
 
 /// What all scenarios need.
@@ -100,7 +100,10 @@ fn gain(bench: &Bench) -> Result<Vec<Row>, BenchError> {
         let card = world.card(1)?;
         let own = all.of_card(card.name.as_str(), &card.address(family).to_string());
         for (what, objects) in [("both cards", &all), ("its own", &own)] {
-            let scenario = format!("{family}: lease gained, {} objects of {what}", objects.len());
+            let scenario = format!(
+                "{family}: lease gained, {} objects of {what}",
+                objects.len()
+            );
             rows.extend(gain_of(bench, &world, family, &scenario, &all, objects)?);
         }
     }
@@ -199,7 +202,14 @@ fn renewal_in(
     event.output(host)?;
     let times = race(&racers, bench.rounds)?;
     let dumps = times.get(bench.hooks.len());
-    let mut found = rows(scenario, &racers, &times, DUMPS, dumps, target.unwrap_or(f64::NAN));
+    let mut found = rows(
+        scenario,
+        &racers,
+        &times,
+        DUMPS,
+        dumps,
+        target.unwrap_or(f64::NAN),
+    );
     for ratio in found.iter_mut().filter_map(|row| row.ratio.as_mut()) {
         ratio.target = ratio.target.and(target);
     }
@@ -254,7 +264,7 @@ fn crowded(bench: &Bench) -> Result<Vec<Row>, BenchError> {
 
     let scenario = format!("{family}: unchanged renewal, {CROWDED} routes in main");
     let mut racers = Vec::new();
-    for (name, world) in [(HOOK, &full), ("hook, without them", &empty)] {
+    for (name, world) in [("hook", &full), (WITHOUT, &empty)] {
         let event = world.event(world.card(1)?, family, true);
         event.output(world.host())?;
         racers.push(Racer::new(name, world.host(), event));
@@ -269,7 +279,7 @@ fn crowded(bench: &Bench) -> Result<Vec<Row>, BenchError> {
         &scenario,
         &racers,
         &times,
-        "without them",
+        WITHOUT,
         times.get(1),
         CROWDED_RENEWAL,
     );
@@ -338,10 +348,14 @@ fn storm(bench: &Bench) -> Result<Vec<Row>, BenchError> {
         batches.push(crowd(host, std::slice::from_ref(&add))?);
     }
     runs.sort_unstable();
-    let scenario = format!("{family}: {CARDS} cards bound at once, {} objects", all.len());
+    let scenario = format!(
+        "{family}: {CARDS} cards bound at once, {} objects",
+        all.len()
+    );
     let (hooks, batches) = (Times::new(hooks), Times::new(batches));
     let mut found = vec![
-        Row::times(&scenario, "hooks, until the last has ended", &hooks).beside(BATCH, &batches, None),
+        Row::times(&scenario, "hooks, until the last has ended", &hooks)
+            .beside(BATCH, &batches, None),
         Row::times(&scenario, BATCH, &batches),
     ];
     let middle = runs.get(runs.len() / 2).copied().unwrap_or_default();
@@ -364,14 +378,22 @@ fn storm(bench: &Bench) -> Result<Vec<Row>, BenchError> {
 /// The sizes of the programs.
 fn size(bench: &Bench) -> Result<Vec<Row>, BenchError> {
     let mut found = Vec::new();
-    let static_floor = ("C, same dumps, static".to_owned(), bench.tool("dumps-static"));
+    let static_floor = (
+        "C, same dumps, static".to_owned(),
+        bench.tool("dumps-static"),
+    );
     for (name, path) in bench.hooks.iter().chain([&static_floor]) {
         let metadata = std::fs::metadata(path).map_err(|source| BenchError::File {
             path: path.clone(),
             source,
         })?;
         let kibibytes = metadata.len() as f64 / 1024.0;
-        found.push(Row::single("program size", name, Unit::Kibibytes, kibibytes));
+        found.push(Row::single(
+            "program size",
+            name,
+            Unit::Kibibytes,
+            kibibytes,
+        ));
     }
     Ok(found)
 }

@@ -185,7 +185,10 @@ impl World {
                 what: "the outcome of the last run",
                 source,
             })?;
-        Ok(last.get("runs").and_then(|runs| runs.as_u64()).unwrap_or_default())
+        Ok(last
+            .get("runs")
+            .and_then(|runs| runs.as_u64())
+            .unwrap_or_default())
     }
 
     /// The hook's objects in the kernel.
@@ -200,7 +203,9 @@ impl World {
         name: &str,
         text: &str,
     ) -> Result<(Program, PathBuf), BenchError> {
-        let path = self.state.with_extension(format!("{name}.{}", digit(family)));
+        let path = self
+            .state
+            .with_extension(format!("{name}.{}", digit(family)));
         fs::create_dir_all(&self.root)
             .and_then(|()| fs::write(&path, text))
             .map_err(|source| failed(&path, source))?;
