@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-use leaseroute_core::{Family, InterfaceRef, Plan, RawEvent};
+use leaseroute_core::{Family, InterfaceRef, Plan};
 use leaseroute_kernel::OperationError;
+use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::exit::Exit;
-use leaseroute_runtime::reconcile::{Failure, exit_of};
-use leaseroute_runtime::{Outcome, Paths};
+use leaseroute_runtime::reconcile::Failure;
+use leaseroute_runtime::{Outcome, Paths, Removal};
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::given::Given;
 use crate::output;
 use crate::view::{Count, EventView, FORMAT, NoteView, StepView, inactive};
 use crate::world::{self, Machine};
@@ -49,22 +51,20 @@ struct FailureView {
 }
 
 /// Makes the kernel fit, after taking events in.
-pub(crate) fn apply(events: Vec<RawEvent>) -> Result<ChangeView, CliError> {
+pub(crate) fn apply(events: Vec<Given>) -> Result<ChangeView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
-    world::block_on(async {
-        let machine = Machine::open(paths, loaded)?;
-        let mut view = ChangeView::default();
-        for raw in events {
-            let parsed = raw.client.parse(&raw)?;
-            if let Some(event) = parsed.event.clone() {
-                view.add(machine.engine.take(event, &raw).await?);
-            }
-            view.events.push(EventView::new(&raw, parsed));
+    let machine = Machine::open(paths, loaded)?;
+    let mut view = ChangeView::default();
+    for given in events {
+        let parsed = given.parse()?;
+        if let Some(event) = parsed.event.clone() {
+            view.add(machine.engine.take(event, &given.raw)?);
         }
-        view.add(machine.engine.apply().await?);
-        Ok(view)
-    })
+        view.events.push(EventView::new(&given.raw, parsed));
+    }
+    view.add(machine.engine.apply()?);
+    Ok(view)
 }
 
 /// Takes our objects away, of the interfaces that are named or of all, and forgets their
@@ -72,17 +72,15 @@ pub(crate) fn apply(events: Vec<RawEvent>) -> Result<ChangeView, CliError> {
 pub(crate) fn remove(interfaces: &[InterfaceRef]) -> Result<ChangeView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
-    world::block_on(async {
-        let machine = Machine::open(paths, loaded)?;
-        let mut view = ChangeView::default();
-        if interfaces.is_empty() {
-            view.removed(machine.engine.remove(None).await?);
-        }
-        for interface in interfaces {
-            view.removed(machine.engine.remove(Some(interface)).await?);
-        }
-        Ok(view)
-    })
+    let machine = Machine::open(paths, loaded)?;
+    let mut view = ChangeView::default();
+    if interfaces.is_empty() {
+        view.removed(machine.engine.remove(None)?);
+    }
+    for interface in interfaces {
+        view.removed(machine.engine.remove(Some(interface))?);
+    }
+    Ok(view)
 }
 
 impl Default for ChangeView {
@@ -119,10 +117,14 @@ impl ChangeView {
         }
     }
 
-    fn removed(&mut self, (plans, failures): (Vec<Plan>, Vec<Failure>)) {
-        self.ended(exit_of(&failures));
-        for (family, plan) in Family::BOTH.into_iter().zip(plans) {
-            let mine = failures
+    fn removed(&mut self, removal: Removal) {
+        self.ended(removal.exit());
+        for error in &removal.state_errors {
+            output::warn(&with_causes(error));
+        }
+        for (family, plan) in Family::BOTH.into_iter().zip(removal.done) {
+            let mine = removal
+                .failures
                 .iter()
                 .filter(|f| f.step.operation.family() == family);
             self.family(FamilyChange {
@@ -149,7 +151,7 @@ impl ChangeView {
             return;
         };
         for error in &state_errors {
-            output::warn(&output::with_causes(error));
+            output::warn(&with_causes(error));
         }
         for report in reports {
             let failures = report.failures.iter();

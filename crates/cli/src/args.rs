@@ -74,7 +74,8 @@ pub(crate) enum Command {
 /// An event given by hand.
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// A lease event: KEY=VALUE lines as the client's hook receives them; "-" is standard input
+    /// A lease event, KEY=VALUE lines as the client's hook receives them, or a capture, for its
+    /// leases; "-" is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) lease: Option<PathBuf>,
     /// The client whose hook the event is for

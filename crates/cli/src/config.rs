@@ -159,10 +159,7 @@ struct InterfaceView {
 impl InterfaceView {
     fn new(interface: &InterfaceRef, loaded: &Loaded) -> Result<Self, CliError> {
         let settings = &loaded.settings;
-        let links = world::block_on(async {
-            let kernel = Netlink::open()?;
-            Ok(snapshot::links(&kernel, settings).await?)
-        })?;
+        let links = snapshot::links(&Netlink::open()?, settings)?;
         let host = Host {
             links,
             ..Host::default()

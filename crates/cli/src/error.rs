@@ -9,10 +9,9 @@ use leaseroute_core::{InterfaceRef, Quoted, Refusal};
 use leaseroute_kernel::KernelError;
 use leaseroute_lab::demo::DemoError;
 use leaseroute_runtime::EngineError;
+use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::exit::Exit;
 use thiserror::Error;
-
-use crate::output;
 
 /// A subcommand could not do its work. With its sources, each is one line of text.
 #[derive(Debug, Error)]
@@ -44,8 +43,6 @@ pub(crate) enum CliError {
     NoInterface(InterfaceRef),
     #[error("failed to find a subcommand {} to print a manual page of", Quoted(.0))]
     NoSubcommand(String),
-    #[error("failed to start")]
-    Start(#[source] io::Error),
     #[error("failed to put the answer into words")]
     Words(#[from] serde_json::Error),
     #[error("failed to put the configuration into words")]
@@ -79,7 +76,6 @@ impl CliError {
             | Self::Write { .. }
             | Self::Format { .. }
             | Self::Version { .. }
-            | Self::Start(_)
             | Self::Words(_)
             | Self::Toml(_) => Exit::Failed,
             Self::Demo(DemoError::NotPermitted(_)) => Exit::NotPermitted,
@@ -97,8 +93,8 @@ impl CliError {
     pub(crate) fn with_causes(&self) -> String {
         match self {
             // Its own words complete ours.
-            Self::Configuration(error) => format!("failed to {}", output::with_causes(error)),
-            _ => output::with_causes(self),
+            Self::Configuration(error) => format!("failed to {}", with_causes(error)),
+            _ => with_causes(self),
         }
     }
 }

@@ -9,6 +9,7 @@ mod args;
 mod config;
 mod error;
 mod generate;
+mod given;
 mod mask;
 mod output;
 mod plan;

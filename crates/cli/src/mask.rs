@@ -1,9 +1,9 @@
 //! Hides private values in a report without hurting its replay.
 //!
 //! Hardware addresses are replaced wherever they stand, the same one always by the same.
-//! Of an event's variables only those stay whole that hold nothing but numbers and
-//! addresses: names of hosts and domains, client identifiers and free text go. IP
-//! addresses stay, since a replay needs them.
+//! Of an event's variables only those of the lease stay, and whole only if they hold
+//! nothing but numbers and addresses: names of hosts and domains, client identifiers and
+//! free text go. IP addresses stay, since a replay needs them.
 
 use std::collections::BTreeMap;
 
@@ -27,16 +27,16 @@ const PRIVATE: [&str; 12] = [
     "vendor",
 ];
 
-/// Variables that are words and stay, since they say what the event is.
-const WORDS: [&str; 2] = ["reason", "interface"];
-
 /// Hides what an event says beyond numbers and addresses.
 pub(crate) fn event(event: &mut RawEvent) {
     event.arguments.clear();
     let is_private = |name: &str| PRIVATE.iter().any(|word| name.contains(word));
-    event.variables.retain(|name, _| !is_private(name));
+    let client = event.client;
+    event
+        .variables
+        .retain(|name, _| client.describes_lease(name) && !is_private(name));
     for (name, value) in &mut event.variables {
-        if !WORDS.contains(&name.as_str()) && !value.bytes().all(is_numeric) {
+        if !client.identifies_event(name) && !value.bytes().all(is_numeric) {
             *value = format!("(masked, {} bytes)", value.len());
         }
     }
@@ -150,6 +150,7 @@ mod tests {
             ("new_domain_name", "secret.example"),
             ("new_dhcp_client_identifier", "1:0:15:5d:1:2:3"),
             ("new_root_path", "server:/secret"),
+            ("PIN", "1234"),
         ];
         let pair = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
         let mut raw = RawEvent {

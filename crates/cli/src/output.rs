@@ -1,7 +1,6 @@
 //! What the program says, and where: answers to standard output, everything else to
 //! standard error. A reader that has gone away is no error.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
@@ -51,15 +50,4 @@ pub(crate) fn warn(what: &impl fmt::Display) {
 pub(crate) fn say(what: &str) {
     // Where standard error is closed there is nobody to tell.
     drop(writeln!(io::stderr(), "{PROGRAM}: {what}"));
-}
-
-/// An error with all its causes.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }

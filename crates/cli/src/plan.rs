@@ -3,11 +3,12 @@
 use std::fmt;
 
 use leaseroute_config::Loaded;
-use leaseroute_core::{Family, LeaseBook, RawEvent, Uplink, desired_state, plan};
+use leaseroute_core::{Family, LeaseBook, Uplink, desired_state, plan};
 use leaseroute_runtime::Paths;
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::given::Given;
 use crate::request::Origin;
 use crate::view::{Count, EventView, FORMAT, NoteView, StepView, inactive};
 use crate::world::{self, Machine, World};
@@ -34,9 +35,9 @@ pub(crate) struct FamilyPlan {
 }
 
 /// Plans.
-pub(crate) fn run(events: Vec<RawEvent>, origin: Origin, now: u64) -> Result<PlanView, CliError> {
+pub(crate) fn run(events: Vec<Given>, origin: Origin, now: u64) -> Result<PlanView, CliError> {
     let mut world = match origin {
-        Origin::Here => here()?,
+        Origin::Here => here(now)?,
         Origin::Snapshot(host) => World {
             host: *host,
             book: LeaseBook::default(),
@@ -60,10 +61,10 @@ pub(crate) fn run(events: Vec<RawEvent>, origin: Origin, now: u64) -> Result<Pla
     })
 }
 
-fn here() -> Result<World, CliError> {
+fn here(now: u64) -> Result<World, CliError> {
     let paths = Paths::from_environment();
     let loaded: Loaded = world::configuration(&paths)?;
-    world::block_on(async { Machine::open(paths, loaded)?.world().await })
+    Machine::open(paths, loaded)?.world(now)
 }
 
 impl FamilyPlan {

@@ -1,23 +1,24 @@
 //! `leaseroute capture`: a bug report that `leaseroute plan --capture` replays.
 //!
 //! A report holds everything that a plan follows from: the snapshot of the host, the
-//! leases with the events that they came from, the configuration. The plan itself is there
-//! for readers only.
+//! leases, events given by hand, the configuration. The plan and the event beside each
+//! lease are there for readers only.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use leaseroute_config::{Document, Loaded};
-use leaseroute_core::{Family, Host, LeaseBook, RawEvent, Record};
+use leaseroute_core::{Client, Family, Host, LeaseBook, RawEvent, Record};
 use leaseroute_runtime::{LastRun, Paths};
 use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
+use crate::given::Given;
 use crate::mask;
 use crate::output;
 use crate::plan::FamilyPlan;
-use crate::world::{self, Machine, World};
+use crate::world::{Machine, World};
 
 /// The version of the format.
 pub(crate) const FORMAT: u32 = 1;
@@ -55,7 +56,7 @@ pub(crate) struct Report {
 
 /// Writes a report of this machine.
 pub(crate) fn run(
-    events: Vec<RawEvent>,
+    events: Vec<Given>,
     output: Option<&Path>,
     mask: bool,
     now: u64,
@@ -79,7 +80,7 @@ pub(crate) fn run(
     Ok(String::new())
 }
 
-fn capture(events: Vec<RawEvent>, now: u64) -> Result<Report, CliError> {
+fn capture(given: Vec<Given>, now: u64) -> Result<Report, CliError> {
     let paths = Paths::from_environment();
     let (loaded, complaints) = match leaseroute_config::load(&paths.configuration) {
         Ok(loaded) => {
@@ -95,31 +96,31 @@ fn capture(events: Vec<RawEvent>, now: u64) -> Result<Report, CliError> {
             )
         }
     };
-    world::block_on(async {
-        let machine = Machine::open(paths, loaded)?;
-        let last_run = |family| Some((family, machine.engine.state().last_run(family)?));
-        let last_runs = Family::BOTH.into_iter().filter_map(last_run).collect();
-        let mut world = machine.world().await?;
-        let leases = world.book.records().cloned().collect();
-        if let Err(error) = world.take(events.clone(), now) {
-            output::warn(&error.with_causes());
-        }
-        let plan = |family| (family, lines(&FamilyPlan::new(family, &world)));
-        Ok(Report {
-            version: FORMAT,
-            leaseroute: env!("CARGO_PKG_VERSION").to_owned(),
-            kernel: kernel_release(),
-            time: now,
-            masked: false,
-            configuration: configuration_lines(&world.loaded)?,
-            files: world.loaded.files.clone(),
-            complaints,
-            events,
-            leases,
-            last_runs,
-            plan: Family::BOTH.into_iter().map(plan).collect(),
-            host: world.host,
-        })
+    let machine = Machine::open(paths, loaded)?;
+    let last_run = |family| Some((family, machine.engine.state().last_run(family)?));
+    let last_runs = Family::BOTH.into_iter().filter_map(last_run).collect();
+    let mut world = machine.world(now)?;
+    let (leases, events): (Vec<Given>, Vec<Given>) = given.into_iter().partition(Given::is_lease);
+    world.take(leases, now)?;
+    let leases = world.book.records().cloned().collect();
+    if let Err(error) = world.take(events.clone(), now) {
+        output::warn(&error.with_causes());
+    }
+    let plan = |family| (family, lines(&FamilyPlan::new(family, &world)));
+    Ok(Report {
+        version: FORMAT,
+        leaseroute: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: kernel_release(),
+        time: now,
+        masked: false,
+        configuration: configuration_lines(&world.loaded)?,
+        files: world.loaded.files.clone(),
+        complaints,
+        events: events.into_iter().map(|event| event.raw).collect(),
+        leases,
+        last_runs,
+        plan: Family::BOTH.into_iter().map(plan).collect(),
+        host: world.host,
     })
 }
 
@@ -144,29 +145,34 @@ fn kernel_release() -> String {
 }
 
 impl Report {
-    /// The events that it holds, those of the leases first.
-    pub(crate) fn into_events(self) -> Vec<RawEvent> {
-        let of_leases = self.leases.into_iter().filter_map(|record| record.event);
-        of_leases.chain(self.events).collect()
+    /// The leases that it knows, then the events that were given by hand. `client` is who
+    /// a lease is from that nothing tells of.
+    pub(crate) fn into_given(self, client: Client) -> Vec<Given> {
+        let lease = |record| Given::lease(record, client);
+        let leases = self.leases.into_iter().map(lease);
+        leases
+            .chain(self.events.into_iter().map(Given::event))
+            .collect()
     }
 
     /// The world that it is about.
     ///
     /// # Errors
     ///
-    /// When its configuration cannot be used or one of its events is refused.
+    /// When its configuration cannot be used or one of the events that were given by hand
+    /// is refused.
     pub(crate) fn into_world(self, now: u64) -> Result<World, CliError> {
         let name = Path::new("configuration of the capture");
         let loaded = leaseroute_config::load_text(name, &self.configuration.join("\n"))?;
+        let mut book = LeaseBook::new(self.leases);
+        // What had ended then has ended in the replay, and nothing more.
+        book.expire(self.time);
         let mut world = World {
             host: self.host,
-            book: LeaseBook::new(self.leases.clone()),
+            book,
             loaded,
         };
-        // The events say it once more, so that a parser that has learned something since
-        // shows it. Where nothing was learned this changes nothing.
-        let of_leases = self.leases.into_iter().filter_map(|record| record.event);
-        world.take(of_leases.chain(self.events).collect(), now)?;
+        world.take(self.events.into_iter().map(Given::event).collect(), now)?;
         Ok(world)
     }
 

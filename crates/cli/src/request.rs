@@ -8,25 +8,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
-use leaseroute_core::{Client, Family, Host, InterfaceRef, RawEvent};
+use leaseroute_core::{Client, Family, Host, InterfaceRef};
 use leaseroute_runtime::capture;
 use serde::de::DeserializeOwned;
 
 use crate::args::{Cli, Command, ConfigCommand, LeaseArgs, PlanArgs};
 use crate::error::CliError;
+use crate::given::Given;
 use crate::report::{FORMAT, Report};
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Request {
     Plan {
-        /// Events on top of what is known.
-        events: Vec<RawEvent>,
+        /// What is taken in on top of what is known.
+        events: Vec<Given>,
         origin: Origin,
         form: Form,
     },
     Apply {
-        events: Vec<RawEvent>,
+        events: Vec<Given>,
         form: Form,
     },
     Status {
@@ -47,7 +48,7 @@ pub(crate) enum Request {
         form: Form,
     },
     Capture {
-        events: Vec<RawEvent>,
+        events: Vec<Given>,
         /// `None`: to standard output.
         output: Option<PathBuf>,
         mask: bool,
@@ -170,17 +171,17 @@ fn plan(args: PlanArgs) -> Result<Request, CliError> {
     })
 }
 
-/// The events that a file holds: one as lines, or those of a capture.
-fn events(args: &LeaseArgs) -> Result<Vec<RawEvent>, CliError> {
+/// What a file holds: one event as lines, or the leases of a capture.
+fn events(args: &LeaseArgs) -> Result<Vec<Given>, CliError> {
     let Some(path) = &args.lease else {
         return Ok(Vec::new());
     };
     let bytes = read(path)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
-        return Ok(checked(path, &bytes)?.into_events());
+        return Ok(checked(path, &bytes)?.into_given(args.client));
     }
     let text = String::from_utf8_lossy(&bytes);
-    Ok(vec![capture::text(args.client, &text)])
+    Ok(vec![Given::event(capture::text(args.client, &text))])
 }
 
 /// A snapshot of a host: by itself, or within a report.

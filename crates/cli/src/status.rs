@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnetwork::IpNetwork;
 use leaseroute_core::{
-    DesiredState, Family, IfIndex, LeaseState, Link, Mac, Note, Purpose, Record, TableId,
-    desired_state,
+    DesiredState, Family, IfIndex, LeaseState, Link, Mac, Note, ObservedRoute, Purpose, Record,
+    TableId, desired_state,
 };
 use leaseroute_runtime::exit::Exit;
 use leaseroute_runtime::{LastRun, Paths};
@@ -105,23 +105,21 @@ pub(crate) enum Presence {
 pub(crate) fn run(verify: Option<FarEnds>, now: u64) -> Result<StatusView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
-    world::block_on(async {
-        let machine = Machine::open(paths, loaded)?;
-        let world = machine.world().await?;
-        let mut view = StatusView::new(&world, now);
-        let last_run = |family| Some((family, machine.engine.state().last_run(family)?));
-        view.last_runs = Family::BOTH.into_iter().filter_map(last_run).collect();
-        if let Some(far) = verify {
-            for interface in &mut view.interfaces {
-                let index = interface.index;
-                for status in &mut interface.families {
-                    let kernel = machine.engine.kernel();
-                    status.replies = verify::ask(kernel, &world, index, status.family, far).await?;
-                }
+    let machine = Machine::open(paths, loaded)?;
+    let world = machine.world(now)?;
+    let mut view = StatusView::new(&world, now);
+    let last_run = |family| Some((family, machine.engine.state().last_run(family)?));
+    view.last_runs = Family::BOTH.into_iter().filter_map(last_run).collect();
+    if let Some(far) = verify {
+        for interface in &mut view.interfaces {
+            let index = interface.index;
+            for status in &mut interface.families {
+                let kernel = machine.engine.kernel();
+                status.replies = verify::ask(kernel, &world, index, status.family, far)?;
             }
         }
-        Ok(view)
-    })
+    }
+    Ok(view)
 }
 
 impl StatusView {
@@ -251,8 +249,7 @@ impl Objects {
         let ours = rules.filter(|r| r.family == desired.family && settings.owns_rule(r));
         let mut left: Vec<_> = ours.collect();
         for (rule, purpose) in &desired.rules {
-            let before = left.len();
-            left.retain(|seen| !rule.is_met_by(seen));
+            let there = take_met(&mut left, |seen| rule.is_met_by(seen));
             let (list, why) = match purpose {
                 Purpose::Rule { device, why } => (
                     self.rules.entry(device.index).or_default(),
@@ -263,7 +260,7 @@ impl Objects {
             list.push(ObjectView {
                 text: rule.to_string(),
                 why: Some(why),
-                presence: Presence::of_wanted(left.len() < before),
+                presence: Presence::of_wanted(there),
             });
         }
         self.stale.extend(left.into_iter().map(|rule| ObjectView {
@@ -277,36 +274,52 @@ impl Objects {
         let settings = &world.loaded.settings;
         let routes = world.host.own_tables.iter();
         let ours = routes.filter(|r| r.family() == desired.family && settings.owns_route(r));
-        let mut left: Vec<_> = ours.collect();
+        let (kept, mut left): (Vec<&ObservedRoute>, Vec<&ObservedRoute>) =
+            ours.partition(|seen| desired.kept_routes.contains(seen));
         for (route, purpose) in &desired.routes {
-            let before = left.len();
-            left.retain(|seen| !route.is_met_by(seen));
+            let there = take_met(&mut left, |seen| route.is_met_by(seen));
             self.routes
                 .entry(route.device.index)
                 .or_default()
                 .push(ObjectView {
                     text: route.to_string(),
                     why: Some(purpose.to_string()),
-                    presence: Presence::of_wanted(left.len() < before),
+                    presence: Presence::of_wanted(there),
                 });
         }
-        for route in left {
-            let link = route.oif.and_then(|index| world.host.links.get(&index));
-            let words = route.describe(link.map(|link| link.name.as_str()));
-            match link.filter(|_| desired.kept_routes.contains(route)) {
-                Some(link) => self.routes.entry(link.index).or_default().push(ObjectView {
-                    text: words.to_string(),
-                    why: None,
-                    presence: Presence::Kept,
-                }),
-                None => self.stale.push(ObjectView {
-                    text: format!("{} route {words} table {}", route.family(), route.table),
-                    why: None,
-                    presence: Presence::Stale,
-                }),
-            }
+        for route in kept {
+            // A route without its interface is not kept.
+            let Some(link) = out_of(route, world) else {
+                continue;
+            };
+            self.routes.entry(link.index).or_default().push(ObjectView {
+                text: route.describe(Some(link.name.as_str())).to_string(),
+                why: None,
+                presence: Presence::Kept,
+            });
         }
+        self.stale.extend(left.into_iter().map(|route| {
+            let name = out_of(route, world).map(|link| link.name.as_str());
+            let words = route.describe(name);
+            ObjectView {
+                text: format!("{} route {words} table {}", route.family(), route.table),
+                why: None,
+                presence: Presence::Stale,
+            }
+        }));
     }
+}
+
+/// The interface that a route leads out of.
+fn out_of<'a>(route: &ObservedRoute, world: &'a World) -> Option<&'a Link> {
+    world.host.links.get(&route.oif?)
+}
+
+/// Takes out one object that is just the wanted one, and says whether there is one. Of two
+/// that are the same, the other is not wanted, as the diff has it.
+fn take_met<T>(left: &mut Vec<&T>, is_met_by: impl Fn(&T) -> bool) -> bool {
+    let met = left.iter().position(|seen| is_met_by(seen));
+    met.map(|met| left.remove(met)).is_some()
 }
 
 impl Presence {

@@ -54,7 +54,7 @@ impl Reply {
 /// # Errors
 ///
 /// When the kernel cannot be asked.
-pub(crate) async fn ask(
+pub(crate) fn ask(
     kernel: &Netlink,
     world: &World,
     index: IfIndex,
@@ -74,7 +74,7 @@ pub(crate) async fn ask(
         .filter(|s| s.prefix() == family.host_length())
     {
         let (source, to) = (source.ip(), far.of(family));
-        let path = kernel.route_get(source, to, None).await?;
+        let path = kernel.route_get(source, to, None)?;
         let device = path.as_ref().and_then(|path| path.device);
         let name = device.and_then(|device| world.host.links.get(&device));
         replies.push(Reply {

@@ -1,14 +1,14 @@
 //! What subcommands look at: a host, what is known of its leases, and its configuration,
 //! of this machine or out of a report.
 
-use std::future::Future;
-
 use leaseroute_config::Loaded;
 use leaseroute_core::{Event, Family, Folded, Host, LeaseBook, RawEvent};
 use leaseroute_kernel::Netlink;
+use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::{Engine, Paths, StateFolder, snapshot};
 
 use crate::error::CliError;
+use crate::given::Given;
 use crate::output;
 use crate::view::EventView;
 
@@ -35,30 +35,23 @@ pub(crate) fn configuration(paths: &Paths) -> Result<Loaded, CliError> {
     Ok(loaded)
 }
 
-/// Runs something that talks to the kernel.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build();
-    runtime.map_err(CliError::Start)?.block_on(work)
-}
-
 impl Machine {
-    /// Opens this machine. Must be called within [`block_on`].
+    /// Opens this machine.
     pub(crate) fn open(paths: Paths, loaded: Loaded) -> Result<Self, CliError> {
         let state = StateFolder::at(paths.state);
         let engine = Engine::new(Netlink::open()?, loaded.settings.clone(), state);
         Ok(Self { engine, loaded })
     }
 
-    /// Reads all there is to see.
-    pub(crate) async fn world(&self) -> Result<World, CliError> {
+    /// Reads all there is to see. `now` is in seconds since 1970.
+    pub(crate) fn world(&self, now: u64) -> Result<World, CliError> {
         let (mut book, errors) = self.engine.state().read_book();
         for error in errors {
-            output::warn(&output::with_causes(&error));
+            output::warn(&with_causes(&error));
         }
+        book.expire(now);
         let kernel = self.engine.kernel();
-        let host = snapshot::everything(kernel, &book, self.engine.settings()).await?;
+        let host = snapshot::everything(kernel, &book, self.engine.settings())?;
         book.retain_present(&host);
         Ok(World {
             host,
@@ -77,18 +70,18 @@ impl World {
     /// When one is refused, or names an interface that is not there.
     pub(crate) fn take(
         &mut self,
-        events: Vec<RawEvent>,
+        events: Vec<Given>,
         now: u64,
     ) -> Result<(Vec<EventView>, Vec<Family>), CliError> {
         let mut views = Vec::new();
         let mut families = Vec::new();
-        for raw in events {
-            let parsed = raw.client.parse(&raw)?;
+        for given in events {
+            let parsed = given.parse()?;
             if let Some(event) = &parsed.event {
-                self.fold(event, &raw, now)?;
+                self.fold(event, &given.raw, now)?;
                 families.push(event.change.family());
             }
-            views.push(EventView::new(&raw, parsed));
+            views.push(EventView::new(&given.raw, parsed));
         }
         families.sort_unstable();
         families.dedup();

@@ -226,6 +226,34 @@ fn a_capture_replays_elsewhere() {
 }
 
 #[test]
+fn a_lease_replays_whole_however_long_its_event_was() {
+    with_namespaces("a_lease_replays_whole_however_long_its_event_was", || {
+        let host = Host::with_leases();
+        let lease = host.lease(1);
+        let gateway = host.fabric.card(1).unwrap().ipv4.octets();
+        let [a, b, c, d] = gateway;
+        let routes: String = (0..200)
+            .map(|n| format!("32 10 20 30 {n} {a} {b} {c} {} ", d ^ 1))
+            .collect();
+        assert!(routes.len() > 4096);
+        let text = fs::read_to_string(&lease).unwrap();
+        let text = format!("{text}new_rfc3442_classless_static_routes={routes}\n");
+        fs::write(&lease, text).unwrap();
+        let applied = commands(&host.ok(&["apply", "--lease", &lease, "--json"]).json());
+        assert!(applied.len() > 200, "{applied:?}");
+
+        let report = host.path("report.json");
+        let report = report.to_str().unwrap();
+        host.ok(&["capture", "--output", report]);
+        let replayed = host.ok(&["plan", "--capture", report, "--json"]).json();
+        assert_eq!(commands(&replayed), [""; 0]);
+        let given = host.ok(&["apply", "--lease", report, "--json"]).json();
+        assert_eq!(commands(&given), [""; 0]);
+        assert_eq!(given["events"].as_array().unwrap().len(), 2);
+    });
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     with_namespaces("what_is_not_there_is_named", || {
         let host = Host::new();

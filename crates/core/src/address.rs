@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-/// An address family. One event, one run and one lock-free piece of state concern
-/// exactly one of them.
+/// An address family. One event, one lease record and one plan concern exactly one of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {

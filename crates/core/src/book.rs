@@ -1,12 +1,14 @@
 //! The leases that are known, as a value. Reading and writing it is the runtime's work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Family;
 use crate::event::{Event, LeaseChange, RawEvent};
-use crate::host::{Host, Link};
+use crate::host::Host;
 use crate::interface::{IfIndex, InterfaceName, InterfaceRef, Mac};
 use crate::lease::{Lease, Lease4, Lease6, LeaseState};
 
@@ -30,22 +32,34 @@ pub struct Record {
     /// The last event that said so, for people and for bug reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<RawEvent>,
+    /// What a client named as lost, while nothing has told of the whole yet: DHCPv6 tells
+    /// of one address or prefix at a time, and until all is told our own rules count as
+    /// evidence for the rest. `None`: the record is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named_lost: Option<BTreeSet<IpNetwork>>,
     /// When that event came, in seconds since 1970.
     pub updated: u64,
 }
+
+/// How many losses an incomplete record holds. After so many, whatever is still alive has
+/// been renewed, and the record counts as complete.
+const NAMED_LOST: usize = 32;
 
 /// All records, by interface and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseBook {
     records: BTreeMap<RecordKey, Record>,
+    /// The moment of the last [`LeaseBook::expire`], in seconds since 1970.
+    now: u64,
 }
 
 /// What an event did to the book.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Folded {
-    /// The record that was written, and whether it says something new.
+    /// The event was taken in. An event that says nothing of a lease nobody told of
+    /// leaves it so, without a record.
     Recorded {
-        /// Where it is.
+        /// Where the record is.
         key: RecordKey,
         /// Whether the lease differs from what was known (times aside).
         changed: bool,
@@ -61,6 +75,7 @@ impl LeaseBook {
         let records = records.into_iter().map(|r| ((r.index, r.family), r));
         Self {
             records: records.collect(),
+            now: 0,
         }
     }
 
@@ -121,6 +136,39 @@ impl LeaseBook {
         keys
     }
 
+    /// Takes out the delegated prefixes whose time has passed, in seconds since 1970, and
+    /// returns the keys of the records that changed. Addresses stay: the kernel takes them
+    /// off the card when their time has passed, by a clock that does not jump.
+    pub fn expire(&mut self, now: u64) -> Vec<RecordKey> {
+        self.now = now;
+        let mut changed = Vec::new();
+        for (key, record) in &mut self.records {
+            let LeaseState::Held(Lease::Ipv6(lease)) = &mut record.state else {
+                continue;
+            };
+            let mut over = Vec::new();
+            lease.prefixes.retain(|prefix, leased| {
+                let is_over = leased.expires.is_some_and(|end| end <= now);
+                over.extend(is_over.then_some(IpNetwork::V6(*prefix)));
+                !is_over
+            });
+            if over.is_empty() {
+                continue;
+            }
+            if lease.is_empty() {
+                record.state = LeaseState::Lost;
+            }
+            record.name_lost(over);
+            changed.push(*key);
+        }
+        changed
+    }
+
+    /// Whether a moment has passed, as far as [`LeaseBook::expire`] was told the time.
+    pub(crate) fn is_past(&self, moment: Option<u64>) -> bool {
+        moment.is_some_and(|moment| moment <= self.now)
+    }
+
     /// Forgets one record.
     pub fn forget(&mut self, key: RecordKey) -> Option<Record> {
         self.records.remove(&key)
@@ -136,31 +184,62 @@ impl LeaseBook {
         let known = self
             .records
             .get(&key)
-            .filter(|record| record.mac == link.mac)
-            .map(|record| &record.state);
-        let state = next_state(known, &event.change);
-        let changed = known.is_none_or(|known| !same_apart_from_times(known, &state));
-        self.records
-            .insert(key, record_of(link, family, state, raw, now));
+            .filter(|record| record.mac == link.mac);
+        if known.is_none() && event.change.says_nothing() {
+            return Folded::Recorded {
+                key,
+                changed: false,
+            };
+        }
+        let state = next_state(known.map(|record| &record.state), &event.change);
+        let changed = known.is_none_or(|known| !same_apart_from_times(&known.state, &state));
+        let mut record = Record {
+            index: link.index,
+            name: link.name.clone(),
+            mac: link.mac,
+            family,
+            state,
+            event: raw,
+            named_lost: known.map_or(Some(BTreeSet::new()), |known| known.named_lost.clone()),
+            updated: now,
+        };
+        record.take_losses(&event.change);
+        self.records.insert(key, record);
         Folded::Recorded { key, changed }
     }
 }
 
-fn record_of(
-    link: &Link,
-    family: Family,
-    state: LeaseState,
-    event: Option<RawEvent>,
-    updated: u64,
-) -> Record {
-    Record {
-        index: link.index,
-        name: link.name.clone(),
-        mac: link.mac,
-        family,
-        state,
-        event,
-        updated,
+impl Record {
+    /// Keeps what a change names as lost, as long as the record is incomplete.
+    fn take_losses(&mut self, change: &LeaseChange) {
+        match change {
+            LeaseChange::Changed6 {
+                replace: false,
+                lost_addresses,
+                lost_prefixes,
+                ..
+            } => {
+                let addresses = lost_addresses
+                    .iter()
+                    .map(|a| IpNetwork::from(IpAddr::V6(*a)));
+                let prefixes = lost_prefixes.iter().copied().map(IpNetwork::V6);
+                self.name_lost(addresses.chain(prefixes));
+            }
+            LeaseChange::Gained4(_)
+            | LeaseChange::Lost4(_)
+            | LeaseChange::Lost6
+            | LeaseChange::Changed6 { replace: true, .. } => self.named_lost = None,
+        }
+    }
+
+    fn name_lost(&mut self, sources: impl IntoIterator<Item = IpNetwork>) {
+        let Some(lost) = &mut self.named_lost else {
+            return;
+        };
+        lost.extend(sources);
+        if lost.len() > NAMED_LOST {
+            self.named_lost = None;
+        }
     }
 }
 
@@ -217,5 +296,99 @@ fn same_apart_from_times(a: &LeaseState, b: &LeaseState) -> bool {
             a.addresses.keys().eq(b.addresses.keys()) && a.prefixes.keys().eq(b.prefixes.keys())
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipnetwork::Ipv6Network;
+
+    use super::*;
+    use crate::lease::{LeasedAddress, LeasedPrefix};
+
+    const ADDRESS: &str = "2001:db8:1::200";
+    const PREFIX: &str = "2001:db8:1f00::/56";
+
+    fn host() -> Host {
+        let link = r#"{"links": {"2": {"index": 2, "name": "wan0", "mtu": 1500, "up": true}}}"#;
+        serde_json::from_str(link).unwrap()
+    }
+
+    fn changed6(gained: Lease6, lost_prefixes: Vec<Ipv6Network>) -> Event {
+        Event {
+            interface: "wan0".parse().unwrap(),
+            reason: "RENEW6".to_owned(),
+            change: LeaseChange::Changed6 {
+                replace: false,
+                gained,
+                lost_addresses: Vec::new(),
+                lost_prefixes,
+            },
+        }
+    }
+
+    fn leased(expires: u64) -> Lease6 {
+        let expires = Some(expires);
+        Lease6 {
+            addresses: [(ADDRESS.parse().unwrap(), LeasedAddress { expires })].into(),
+            prefixes: [(PREFIX.parse().unwrap(), LeasedPrefix { expires })].into(),
+        }
+    }
+
+    #[test]
+    fn an_event_that_says_nothing_of_an_unknown_lease_makes_no_record() {
+        let mut book = LeaseBook::default();
+        let folded = book.fold(&changed6(Lease6::default(), vec![]), None, &host(), 5);
+        assert!(matches!(folded, Folded::Recorded { changed: false, .. }));
+        assert_eq!(book, LeaseBook::default());
+
+        book.fold(&changed6(leased(9), vec![]), None, &host(), 5);
+        let before = book.clone();
+        book.fold(&changed6(Lease6::default(), vec![]), None, &host(), 5);
+        assert_eq!(book, before);
+    }
+
+    #[test]
+    fn prefixes_go_when_their_time_has_passed_and_addresses_with_the_kernel() {
+        let mut book = LeaseBook::default();
+        book.fold(&changed6(leased(100), vec![]), None, &host(), 5);
+        let key = (host().links.keys().copied().next().unwrap(), Family::Ipv6);
+        assert_eq!(book.expire(99), []);
+        assert!(!book.is_past(Some(100)));
+        assert_eq!(book.expire(100), [key]);
+        assert!(book.is_past(Some(100)) && !book.is_past(None));
+        let lease = book.lease6(key.0).unwrap();
+        assert!(lease.prefixes.is_empty() && lease.addresses.len() == 1);
+        let lost = book.get(key.0, key.1).unwrap().named_lost.clone().unwrap();
+        assert_eq!(lost, [PREFIX.parse().unwrap()].into());
+        assert_eq!(book.expire(101), []);
+    }
+
+    #[test]
+    fn a_lease_of_nothing_but_an_old_prefix_is_lost() {
+        let mut book = LeaseBook::default();
+        let gained = Lease6 {
+            addresses: BTreeMap::new(),
+            ..leased(100)
+        };
+        book.fold(&changed6(gained, vec![]), None, &host(), 5);
+        let changed = book.expire(1_000);
+        assert_eq!(changed.len(), 1);
+        assert!(
+            book.records()
+                .all(|record| record.state == LeaseState::Lost)
+        );
+    }
+
+    #[test]
+    fn losses_are_not_collected_for_ever() {
+        let mut book = LeaseBook::default();
+        for number in 0..=u16::try_from(NAMED_LOST).unwrap() {
+            let lost = Ipv6Network::new([0x2001, 0xdb8, number, 0, 0, 0, 0, 0].into(), 56).unwrap();
+            let open = book.records().all(|record| record.named_lost.is_some());
+            assert!(open, "{number}");
+            book.fold(&changed6(Lease6::default(), vec![lost]), None, &host(), 5);
+        }
+        assert!(book.records().all(|record| record.named_lost.is_none()));
     }
 }

@@ -3,6 +3,7 @@
 //! Routes compare by the kernel's own key, rules by all their attributes. What carries
 //! our tag, priority and table and is not wanted goes; everything else stays as it is.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -197,8 +198,11 @@ fn hides_gateway(
     longest.is_some_and(|longest| seen.destination.prefix() > longest)
 }
 
-/// The steps that delete what nothing wants any more: rules before the routes they use.
-fn deletions(host: &Host, rules: Vec<&ObservedRule>, routes: Vec<&ObservedRoute>) -> Vec<Step> {
+/// The steps that delete what nothing wants any more: rules before the routes they use,
+/// and the last rule first. Cut off anywhere, a source then still has the rules that go
+/// before the missing one, and the host's own behind them.
+fn deletions(host: &Host, mut rules: Vec<&ObservedRule>, routes: Vec<&ObservedRoute>) -> Vec<Step> {
+    rules.sort_by_key(|rule| Reverse(rule.priority));
     let rules = rules
         .into_iter()
         .map(|rule| Operation::DeleteRule(rule.clone()));
@@ -226,10 +230,11 @@ pub fn removal(family: Family, host: &Host, settings: &Settings, only: Option<&L
         .filter(|seen| seen.family() == family);
     let mut routes: Vec<&ObservedRoute> = seen.filter(|seen| settings.owns_route(seen)).collect();
     let seen = host.rules.iter().filter(|seen| seen.family == family);
-    let mut rules: Vec<&ObservedRule> = seen.filter(|seen| settings.owns_rule(seen)).collect();
+    let ours: Vec<&ObservedRule> = seen.filter(|seen| settings.owns_rule(seen)).collect();
+    let mut rules = ours.clone();
     if let Some(link) = only {
         routes.retain(|route| route.oif == Some(link.index));
-        let tables: BTreeSet<TableId> = routes.iter().map(|route| route.table).collect();
+        let tables = tables_of(link, &routes, &rules, settings);
         let is_own = |rule: &ObservedRule| {
             tables.contains(&rule.table) || rule.oif.as_deref() == Some(link.name.as_str())
         };
@@ -245,10 +250,38 @@ pub fn removal(family: Family, host: &Host, settings: &Settings, only: Option<&L
             let source = rule.from.filter(|_| rule.table == TableId::MAIN);
             is_own(rule) || source.is_some_and(|s| sources.contains(&s) && !others.contains(&s))
         });
+        let is_of_some_link = |rule: &&&ObservedRule| rule.table != TableId::LOCAL;
+        if rules.len() == ours.iter().filter(is_of_some_link).count() {
+            rules = ours;
+        }
     }
     Plan {
         steps: deletions(host, rules, routes),
         notes: Vec::new(),
         protocol: settings.protocol,
     }
+}
+
+/// The tables of an interface: those that its routes are in and that our rules for its
+/// sockets lead to, and the one that the settings give it unless another interface's
+/// rules lead there. A link that is down has no routes.
+fn tables_of(
+    link: &Link,
+    routes: &[&ObservedRoute],
+    rules: &[&ObservedRule],
+    settings: &Settings,
+) -> BTreeSet<TableId> {
+    let (own, others): (Vec<_>, Vec<_>) = rules
+        .iter()
+        .filter(|rule| settings.owns_table(rule.table))
+        .filter_map(|rule| Some((rule.oif.as_deref()?, rule.table)))
+        .partition(|(oif, _)| *oif == link.name.as_str());
+    let by_settings = settings.table_of(link);
+    let by_settings = by_settings.filter(|table| others.iter().all(|(_, other)| other != table));
+    routes
+        .iter()
+        .map(|route| route.table)
+        .chain(own.into_iter().map(|(_, table)| table))
+        .chain(by_settings)
+        .collect()
 }

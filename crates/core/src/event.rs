@@ -80,6 +80,25 @@ impl LeaseChange {
             Self::Changed6 { .. } | Self::Lost6 => Family::Ipv6,
         }
     }
+
+    /// Whether it names nothing, gained or lost, and leaves what is known. DHCPv6 without
+    /// addresses (dhclient -6 -S) tells such.
+    pub(crate) fn says_nothing(&self) -> bool {
+        match self {
+            Self::Changed6 {
+                replace,
+                gained,
+                lost_addresses,
+                lost_prefixes,
+            } => {
+                !replace
+                    && gained.is_empty()
+                    && lost_addresses.is_empty()
+                    && lost_prefixes.is_empty()
+            }
+            Self::Gained4(_) | Self::Lost4(_) | Self::Lost6 => false,
+        }
+    }
 }
 
 /// What parsing a [`RawEvent`] gave.

@@ -32,12 +32,20 @@ pub enum Note {
         /// The interfaces that hold it.
         devices: Vec<Device>,
     },
-    /// A foreign rule with a smaller number catches one of our sources.
+    /// A foreign rule that comes before our last one may catch one of our sources.
     Overruled {
-        /// The source that never reaches our rules.
+        /// The source that may not reach our rules.
         source: IpAddr,
-        /// The rule that takes it.
+        /// The rule that may take it.
         rule: ObservedRule,
+    },
+    /// Rules carry our tag, but not numbers of the configuration: it was changed, and they
+    /// were left over.
+    Orphaned {
+        /// The first of them.
+        rule: ObservedRule,
+        /// How many there are.
+        count: usize,
     },
     /// A lease's route is shorter than /8: few servers mean that.
     WideRoute {
@@ -104,6 +112,8 @@ impl Note {
                 devices.iter().any(among)
             }
             Self::Overruled { .. } => true,
+            // No event brings them or takes them away, so none repeats it.
+            Self::Orphaned { .. } => false,
         }
     }
 }
@@ -143,7 +153,12 @@ impl fmt::Display for Note {
             ),
             Self::Overruled { source, rule } => write!(
                 f,
-                "a foreign rule comes first and catches packets from {source}: {rule} (protocol {})",
+                "a foreign rule comes first and may catch packets from {source}: {rule} (protocol {})",
+                rule.protocol
+            ),
+            Self::Orphaned { rule, count } => write!(
+                f,
+                "rules with our protocol {} have numbers that the configuration does not name; they are left, delete them if it was changed ({count}, the first: {rule})",
                 rule.protocol
             ),
             Self::WideRoute {

@@ -213,6 +213,16 @@ impl Settings {
         managed
     }
 
+    /// The table of an interface, as far as that does not depend on other interfaces.
+    pub(crate) fn table_of(&self, link: &Link) -> Option<TableId> {
+        let by_scheme = match self.tables {
+            TableScheme::IfIndex { base } => base.saturating_add(link.index.get()),
+            TableScheme::Position { .. } => 0,
+        };
+        let fixed = self.of(link).table;
+        fixed.or_else(|| TableId::own(by_scheme).ok())
+    }
+
     /// Whether any section matches by driver, so that drivers have to be looked up.
     #[must_use]
     pub fn needs_drivers(&self) -> bool {

@@ -10,16 +10,17 @@ mod support;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use leaseroute_core::{
     DesiredState, Family, Folded, InterfaceMatch, InterfaceSettings, LeaseBook, ObservedRoute,
     Operation, Pattern, Plan, Priority, Selector, Settings, TableId, TableScheme, When,
-    desired_state, is_link_local, is_unicast_host, plan,
+    desired_state, is_link_local, is_unicast_host, plan, removal,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 use support::kernel::{Kernel, Packet};
 use support::strategies::{foreign, happening};
-use support::world::{Happening, Lease4Form, World};
+use support::world::{CARDS, Happening, Lease4Form, World, index_of, name_of};
 
 /// A host on which events are taken in one after the other.
 struct Site {
@@ -374,6 +375,71 @@ fn routed_sources(kernel: &Kernel, desired: &DesiredState) -> Vec<(IpAddr, Strin
 }
 
 proptest! {
+    #[test]
+    fn removing_every_card_leaves_nothing_even_when_they_are_down(
+        settings in settings(),
+        happenings in unshared(),
+        down in any::<bool>(),
+    ) {
+        let mut site = Site::new(World::default(), settings);
+        let by_position = matches!(site.settings.tables, TableScheme::Position { .. });
+        for happening in &happenings {
+            // Tables that move tell nothing of whose an unknown lease's prefix was.
+            if by_position && matches!(happening, Happening::StateLost) {
+                continue;
+            }
+            for family in site.happen(happening) {
+                site.reconcile(family);
+            }
+        }
+        if down {
+            for card in 0..CARDS {
+                site.happen(&Happening::Up(card, false));
+            }
+        }
+        for family in Family::BOTH {
+            for card in 0..CARDS {
+                let host = site.kernel.snapshot(family, &site.book, &site.settings);
+                let name = name_of(card);
+                let link = &host.links[&index_of(card)];
+                let wanted = site.wanted(family);
+                let plan = removal(family, &host, &site.settings, Some(link));
+                site.kernel.execute_all(&plan);
+                let (rules, _) = site.kernel.ours(&site.settings);
+                let of_card = |source: &IpNetwork| {
+                    let uplink = wanted.uplinks.iter().find(|u| u.device.index == link.index);
+                    uplink.is_some_and(|uplink| uplink.sources.contains(source))
+                };
+                let left = rules.iter().filter(|rule| rule.family == family).find(|rule| {
+                    rule.oif.as_deref() == Some(name.as_str()) || rule.from.as_ref().is_some_and(of_card)
+                });
+                prop_assert!(left.is_none(), "{left:?} after\n{plan}");
+            }
+            let (rules, _) = site.kernel.ours(&site.settings);
+            let left = rules.iter().find(|rule| rule.family == family);
+            prop_assert!(left.is_none(), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn rules_are_deleted_from_the_last_one_up(
+        (when, happenings) in tidy(),
+    ) {
+        let settings = Settings { when, ..Settings::default() };
+        let mut site = Site::new(World::default(), settings);
+        for happening in &happenings {
+            for family in site.happen(happening) {
+                let plan = site.plan(family);
+                let deleted = plan.steps.iter().filter_map(|step| match &step.operation {
+                    Operation::DeleteRule(rule) => Some(rule.priority),
+                    _ => None,
+                });
+                prop_assert!(deleted.is_sorted_by(|a, b| a >= b), "{plan}");
+                site.kernel.execute_all(&plan);
+            }
+        }
+    }
+
     #[test]
     fn no_source_loses_its_own_default_on_the_way((when, happenings) in tidy()) {
         let settings = Settings { when, ..Settings::default() };

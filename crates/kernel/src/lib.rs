@@ -30,27 +30,23 @@ pub enum MainRoutes {
 }
 
 /// What a reconciliation asks of the kernel. Everything is read afresh on each call.
-#[expect(
-    async_fn_in_trait,
-    reason = "used on one thread, never as a trait object"
-)]
 pub trait Kernel {
     /// All interfaces.
-    async fn links(&self) -> Result<Vec<Link>, KernelError>;
+    fn links(&self) -> Result<Vec<Link>, KernelError>;
 
     /// All addresses of a family.
-    async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError>;
+    fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError>;
 
     /// All rules of a family in the kernel's order. Empty when the kernel lacks the
     /// family or its policy rules.
-    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError>;
+    fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError>;
 
     /// Some routes of table main.
-    async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError>;
+    fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError>;
 
     /// All routes of the given tables, whoever made them. A table that does not exist is
     /// empty.
-    async fn table_routes(
+    fn table_routes(
         &self,
         family: Family,
         tables: &BTreeSet<TableId>,
@@ -59,7 +55,7 @@ pub trait Kernel {
     /// Makes changes in the given order without waiting in between, and returns one
     /// result for each. Existing on add and missing on delete are success. Objects are
     /// tagged with `protocol`.
-    async fn execute(
+    fn execute(
         &self,
         operations: &[&Operation],
         protocol: ProtocolId,

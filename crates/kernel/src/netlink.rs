@@ -66,7 +66,7 @@ impl Netlink {
     /// # Errors
     ///
     /// When the kernel cannot be asked.
-    pub async fn route_get(
+    pub fn route_get(
         &self,
         source: IpAddr,
         destination: IpAddr,
@@ -154,7 +154,7 @@ impl Netlink {
 }
 
 impl Kernel for Netlink {
-    async fn links(&self) -> Result<Vec<Link>, KernelError> {
+    fn links(&self) -> Result<Vec<Link>, KernelError> {
         self.dump(
             "links",
             &convert::links_request(),
@@ -163,14 +163,14 @@ impl Kernel for Netlink {
         )
     }
 
-    async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
+    fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
         let convert = |body: &[u8]| convert::address(body, family);
         let request = convert::addresses_request(family);
         let found = self.dump("addresses", &request, Reads::Small, convert);
         if_absent_empty(found, &[])
     }
 
-    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
+    fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
         let what = "rules";
         let request = convert::rules_request(family);
         let read = |reads| {
@@ -194,7 +194,7 @@ impl Kernel for Netlink {
         Err(KernelError::Interrupted { what, tries: TRIES })
     }
 
-    async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
+    fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
         let interfaces = match which {
             MainRoutes::Ipv4Defaults => return self.ipv4_defaults(),
             MainRoutes::Ipv6Of(interfaces) => interfaces,
@@ -222,7 +222,7 @@ impl Kernel for Netlink {
         Ok(found)
     }
 
-    async fn table_routes(
+    fn table_routes(
         &self,
         family: Family,
         tables: &BTreeSet<TableId>,
@@ -239,7 +239,7 @@ impl Kernel for Netlink {
         Ok(found)
     }
 
-    async fn execute(
+    fn execute(
         &self,
         operations: &[&Operation],
         protocol: ProtocolId,
@@ -289,7 +289,6 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd as _;
 
-    use futures_util::FutureExt as _;
     use ipnetwork::IpNetwork;
     use leaseroute_core::{Device, Route, RouterPreference};
     use leaseroute_lab::namespace::Namespace;
@@ -334,10 +333,8 @@ mod tests {
         };
         let operations: Vec<_> = routes.into_iter().map(add).collect();
         let operations: Vec<_> = operations.iter().collect();
-        let results = kernel
-            .execute(&operations, ProtocolId::observed(76))
-            .now_or_never();
-        assert!(results.unwrap().iter().all(Result::is_ok));
+        let results = kernel.execute(&operations, ProtocolId::observed(76));
+        assert!(results.iter().all(Result::is_ok));
     }
 
     /// Metrics of the defaults that are found, and how many datagrams that took.
@@ -375,9 +372,9 @@ mod tests {
                 add_to_main(&kernel, &device, hosts(20_000));
                 assert_eq!(defaults(&kernel), (vec![0, 7, 300], 1));
                 // The socket is as good as new, and a small one again after large reads.
-                assert_eq!(kernel.links().now_or_never().unwrap().unwrap().len(), 3);
+                assert_eq!(kernel.links().unwrap().len(), 3);
                 let which = MainRoutes::Ipv6Of([device.index].into());
-                kernel.main_routes(&which).now_or_never().unwrap().unwrap();
+                kernel.main_routes(&which).unwrap();
                 assert_eq!(defaults(&kernel), (vec![0, 7, 300], 1));
             },
         );

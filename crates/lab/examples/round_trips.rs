@@ -13,7 +13,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
 use leaseroute_core::{
     Device, Family, Operation, Priority, ProtocolId, Route, RouterPreference, Rule, Selector,
     TableId,
@@ -30,37 +29,35 @@ fn main() {
     let namespace = Namespace::new("round-trips").expect("a network namespace; run this as root");
     namespace.run(|| {
         let bench = RealBench::new();
-        measure(&bench)
-            .now_or_never()
-            .expect("the kernel answers at once");
+        measure(&bench);
     });
 }
 
-async fn measure(bench: &RealBench) {
+fn measure(bench: &RealBench) {
     let [card, _] = bench.cards();
     bench.add_address(&card, "192.0.2.10/24".parse().expect("a prefix"));
     let kernel = bench.kernel();
-    all_questions(kernel, "an empty host").await;
+    all_questions(kernel, "an empty host");
 
     let own: Vec<_> = (0..10).map(|number| route(OWN, &card, number)).collect();
     let rules: Vec<_> = (0..10).map(|number| rule(7600 + number)).collect();
     let plan: Vec<_> = own.iter().chain(&rules).cloned().collect();
-    changes(kernel, &plan).await;
-    execute(kernel, &plan).await;
-    all_questions(kernel, "10 routes and 10 rules of ours").await;
+    changes(kernel, &plan);
+    execute(kernel, &plan);
+    all_questions(kernel, "10 routes and 10 rules of ours");
 
     let many: Vec<_> = (0..100_000)
         .map(|number| route(TableId::MAIN, &card, number))
         .collect();
-    execute(kernel, &many).await;
-    all_questions(kernel, "100,000 routes in main").await;
+    execute(kernel, &many);
+    all_questions(kernel, "100,000 routes in main");
 
     let many: Vec<_> = (8000..10_000).map(rule).collect();
-    execute(kernel, &many).await;
-    all_questions(kernel, "2,000 rules").await;
+    execute(kernel, &many);
+    all_questions(kernel, "2,000 rules");
 }
 
-async fn all_questions(kernel: &Netlink, host: &str) {
+fn all_questions(kernel: &Netlink, host: &str) {
     println!("{host}");
     let mut times: [Vec<Duration>; 6] = Default::default();
     for _ in 0..ROUNDS {
@@ -71,20 +68,18 @@ async fn all_questions(kernel: &Netlink, host: &str) {
         };
         drop(Netlink::open().expect("a socket"));
         let open = lap();
-        kernel.links().await.expect("links");
+        kernel.links().expect("links");
         let links = lap();
-        kernel.addresses(Family::Ipv4).await.expect("addresses");
+        kernel.addresses(Family::Ipv4).expect("addresses");
         let addresses = lap();
-        kernel.rules(Family::Ipv4).await.expect("rules");
+        kernel.rules(Family::Ipv4).expect("rules");
         let rules = lap();
         kernel
             .table_routes(Family::Ipv4, &[OWN].into())
-            .await
             .expect("a table");
         let table = lap();
         kernel
             .main_routes(&MainRoutes::Ipv4Defaults)
-            .await
             .expect("defaults");
         let defaults = lap();
         for (all, one) in times
@@ -108,17 +103,16 @@ async fn all_questions(kernel: &Netlink, host: &str) {
 }
 
 /// Adds and deletes a plan again and again.
-async fn changes(kernel: &Netlink, plan: &[Operation]) {
+fn changes(kernel: &Netlink, plan: &[Operation]) {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        execute(kernel, plan).await;
+        execute(kernel, plan);
         times.push(start.elapsed());
         let routes = kernel
             .table_routes(Family::Ipv4, &[OWN].into())
-            .await
             .expect("a table");
-        let rules = kernel.rules(Family::Ipv4).await.expect("rules");
+        let rules = kernel.rules(Family::Ipv4).expect("rules");
         let ours = rules.into_iter().filter(|rule| rule.protocol == TAG);
         let delete = |route| Operation::DeleteRoute {
             route,
@@ -128,7 +122,7 @@ async fn changes(kernel: &Netlink, plan: &[Operation]) {
             .map(Operation::DeleteRule)
             .chain(routes.into_iter().map(delete))
             .collect();
-        execute(kernel, &removal).await;
+        execute(kernel, &removal);
     }
     println!(
         "{} additions in one batch: {:.1} us",
@@ -137,9 +131,9 @@ async fn changes(kernel: &Netlink, plan: &[Operation]) {
     );
 }
 
-async fn execute(kernel: &Netlink, plan: &[Operation]) {
+fn execute(kernel: &Netlink, plan: &[Operation]) {
     let plan: Vec<_> = plan.iter().collect();
-    let results = kernel.execute(&plan, TAG).await;
+    let results = kernel.execute(&plan, TAG);
     assert!(results.iter().all(Result::is_ok), "a change is refused");
 }
 

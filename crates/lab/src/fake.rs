@@ -195,21 +195,21 @@ impl FakeKernel {
 }
 
 impl Kernel for FakeKernel {
-    async fn links(&self) -> Result<Vec<Link>, KernelError> {
+    fn links(&self) -> Result<Vec<Link>, KernelError> {
         Ok(self.state.borrow().links.values().cloned().collect())
     }
 
-    async fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
+    fn addresses(&self, family: Family) -> Result<Vec<LinkAddress>, KernelError> {
         let of_family = |a: &&LinkAddress| Family::of_network(a.address) == family;
         let state = self.state.borrow();
         Ok(state.addresses.iter().filter(of_family).cloned().collect())
     }
 
-    async fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
+    fn rules(&self, family: Family) -> Result<Vec<ObservedRule>, KernelError> {
         Ok(self.state.borrow().fib.rules(family))
     }
 
-    async fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
+    fn main_routes(&self, which: &MainRoutes) -> Result<Vec<ObservedRoute>, KernelError> {
         Ok(self.state.borrow().fib.routes(|route| {
             route.table == TableId::MAIN
                 && route.kind == RouteKind::Unicast
@@ -225,7 +225,7 @@ impl Kernel for FakeKernel {
         }))
     }
 
-    async fn table_routes(
+    fn table_routes(
         &self,
         family: Family,
         tables: &BTreeSet<TableId>,
@@ -235,7 +235,7 @@ impl Kernel for FakeKernel {
         Ok(self.state.borrow().fib.routes(wanted))
     }
 
-    async fn execute(
+    fn execute(
         &self,
         operations: &[&Operation],
         protocol: ProtocolId,
@@ -419,7 +419,6 @@ fn prefix_route(address: &LinkAddress) -> Option<ObservedRoute> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
     use leaseroute_core::{Rule, Selector};
 
     use super::*;
@@ -438,12 +437,11 @@ mod tests {
     fn three(kernel: &FakeKernel) -> Vec<Result<(), OperationError>> {
         let operations = [7610, 7620, 7630].map(add);
         let operations: Vec<_> = operations.iter().collect();
-        let results = kernel.execute(&operations, ProtocolId::observed(76));
-        results.now_or_never().unwrap()
+        kernel.execute(&operations, ProtocolId::observed(76))
     }
 
     fn count(kernel: &FakeKernel) -> usize {
-        let rules = kernel.rules(Family::Ipv4).now_or_never().unwrap();
+        let rules = kernel.rules(Family::Ipv4);
         rules.unwrap().len() - 3
     }
 

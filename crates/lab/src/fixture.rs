@@ -12,12 +12,12 @@
 //!
 //! It decides nothing about routing.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use leaseroute_core::{Client, RawEvent};
+use leaseroute_runtime::capture;
 use thiserror::Error;
 
 pub use snapshot::{Snapshot, SnapshotError};
@@ -129,21 +129,7 @@ impl Fixture {
 ///
 /// When the file cannot be read.
 pub fn recorded(path: &Path, client: Client) -> Result<RawEvent, FixtureError> {
-    Ok(RawEvent {
-        client,
-        arguments: Vec::new(),
-        variables: variables(&text(path)?),
-    })
-}
-
-/// The variables of `KEY=VALUE` lines. The value is everything up to the end of the line,
-/// and there is no quoting.
-#[must_use]
-pub fn variables(text: &str) -> BTreeMap<String, String> {
-    let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect()
+    Ok(capture::text(client, &text(path)?))
 }
 
 fn text(path: &Path) -> Result<String, FixtureError> {

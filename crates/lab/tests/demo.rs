@@ -64,13 +64,8 @@ fn take(state: PathBuf, event: Variables) -> i32 {
     let event = Client::Dhclient.parse(&raw).unwrap().event.unwrap();
     let state = StateFolder::at(state);
     state.make().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(async {
-        let engine = Engine::new(Netlink::open().unwrap(), Settings::default(), state);
-        engine.take(event, &raw).await.unwrap().exit() as i32
-    })
+    let engine = Engine::new(Netlink::open().unwrap(), Settings::default(), state);
+    engine.take(event, &raw).unwrap().exit() as i32
 }
 
 impl Suite for InProcess {

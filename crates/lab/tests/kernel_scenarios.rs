@@ -18,7 +18,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
 
-use futures_util::FutureExt as _;
 use leaseroute_core::{
     Device, Family, IfIndex, InterfaceName, Operation, Priority, ProtocolId, Route,
     RouterPreference, Rule, Selector, TableId,
@@ -28,15 +27,10 @@ use leaseroute_lab::namespace::Namespace;
 use leaseroute_lab::privilege::with_namespaces;
 use leaseroute_lab::scenarios::{Bench, FakeBench, RealBench, Scenario, all, tidy};
 
-/// Neither kernel ever makes its caller wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("the kernel answers at once")
-}
-
 fn play<B: Bench>(bench: &B, scenario: &Scenario<B>, context: &str) {
     let played = catch_unwind(AssertUnwindSafe(|| {
-        now((scenario.play)(bench));
-        now(tidy(bench));
+        (scenario.play)(bench);
+        tidy(bench);
     }));
     if let Err(panic) = played {
         eprintln!("failed: {} ({}){context}", scenario.name, scenario.why);
@@ -126,9 +120,9 @@ fn real_plays_each_scenario() {
         let bench = RealBench::new();
         for scenario in all() {
             let played = catch_unwind(AssertUnwindSafe(|| {
-                now((scenario.play)(&bench));
+                (scenario.play)(&bench);
                 agrees_with_ip(&bench);
-                now(tidy(&bench));
+                tidy(&bench);
                 agrees_with_ip(&bench);
             }));
             if let Err(panic) = played {
@@ -149,13 +143,16 @@ fn real_plays_each_after_every_other() {
 /// What a scenario left is seen alike by two programs that share no code.
 fn agrees_with_ip(bench: &RealBench) {
     for family in Family::BOTH {
-        let rules = now(bench.kernel().rules(family)).unwrap();
+        let rules = bench.kernel().rules(family).unwrap();
         let foreign = rules
             .iter()
             .filter(|rule| rule.protocol != ProtocolId::KERNEL);
         assert_eq!(foreign.count(), bench.rules_seen_by_ip(family));
         for table in [210, 300, 76010, 76011].map(TableId::observed) {
-            let routes = now(bench.kernel().table_routes(family, &[table].into())).unwrap();
+            let routes = bench
+                .kernel()
+                .table_routes(family, &[table].into())
+                .unwrap();
             assert_eq!(routes.len(), bench.routes_seen_by_ip(family, table));
         }
     }
@@ -183,7 +180,7 @@ fn real_link_names_that_are_not_text() {
         assert!(command.status().unwrap().success());
         ip("link add name w;id type bridge");
         ip("link property add dev w;id altname a-name-of-more-than-fifteen-bytes");
-        let links = now(Netlink::open().unwrap().links()).unwrap();
+        let links = Netlink::open().unwrap().links().unwrap();
         let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
         assert_eq!(names, ["lo", "w;id"]);
         assert_eq!(
@@ -219,7 +216,7 @@ fn real_attributes_that_ours_never_have() {
         let mut seen = Vec::new();
         for family in Family::BOTH {
             let tables = [TableId::observed(210)].into();
-            let routes = now(bench.kernel().table_routes(family, &tables)).unwrap();
+            let routes = bench.kernel().table_routes(family, &tables).unwrap();
             seen.extend(routes.iter().map(|route| {
                 let device = route
                     .oif
@@ -283,7 +280,7 @@ fn real_rules_with_everything() {
             table: TableId::observed(76010),
             suppress_prefix_length: None,
         };
-        let mut rules = now(kernel.rules(Family::Ipv4)).unwrap();
+        let mut rules = kernel.rules(Family::Ipv4).unwrap();
         rules.retain(|rule| rule.protocol == ProtocolId::observed(76));
         assert_eq!(rules.len(), wild.len() + 1);
         for rule in &rules {
@@ -295,9 +292,9 @@ fn real_rules_with_everything() {
         }
         let delete: Vec<_> = rules.into_iter().map(Operation::DeleteRule).collect();
         let delete: Vec<_> = delete.iter().collect();
-        let results = now(kernel.execute(&delete, ProtocolId::observed(76)));
+        let results = kernel.execute(&delete, ProtocolId::observed(76));
         assert!(results.iter().all(Result::is_ok), "{results:?}");
-        let left = now(kernel.rules(Family::Ipv4)).unwrap();
+        let left = kernel.rules(Family::Ipv4).unwrap();
         assert_eq!(left.len(), 3, "{left:?}");
     });
 }
@@ -325,7 +322,7 @@ fn real_reply_paths() {
         ip("route add unreachable 203.0.113.67");
         let way = |source: &str, destination: &str, oif: Option<IfIndex>| {
             let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-            now(bench.kernel().route_get(source, destination, oif)).unwrap()
+            bench.kernel().route_get(source, destination, oif).unwrap()
         };
         let path = |device: &Device, gateway: &str, table: u32| {
             Some(ReplyPath {
@@ -391,15 +388,15 @@ fn real_many_operations_at_once() {
             })
             .collect();
         let operations: Vec<_> = operations.iter().collect();
-        let results = now(bench
+        let results = bench
             .kernel()
-            .execute(&operations, ProtocolId::observed(76)));
+            .execute(&operations, ProtocolId::observed(76));
         for (number, result) in results.iter().enumerate() {
             let refused = matches!(result, Err(OperationError::Refused(_)));
             assert_eq!(refused, number % 7 == 0, "{number}: {result:?}");
         }
         let tables = [TableId::observed(76010)].into();
-        let routes = now(bench.kernel().table_routes(Family::Ipv4, &tables)).unwrap();
+        let routes = bench.kernel().table_routes(Family::Ipv4, &tables).unwrap();
         assert_eq!(
             routes.len(),
             results.iter().filter(|result| result.is_ok()).count()
@@ -429,18 +426,15 @@ fn real_without_the_capability() {
             table: TableId::observed(76010),
             suppress_prefix_length: None,
         });
-        let results = now(kernel.execute(&[&rule, &rule], ProtocolId::observed(76)));
+        let results = kernel.execute(&[&rule, &rule], ProtocolId::observed(76));
         let denied = |result: &Result<_, _>| matches!(result, Err(OperationError::NotPermitted));
         assert!(
             results.len() == 2 && results.iter().all(denied),
             "{results:?}"
         );
-        assert_eq!(now(kernel.rules(Family::Ipv4)).unwrap().len(), 3);
-        assert_eq!(now(kernel.links()).unwrap().len(), 5);
-        assert_eq!(
-            now(kernel.main_routes(&MainRoutes::Ipv4Defaults)).unwrap(),
-            []
-        );
+        assert_eq!(kernel.rules(Family::Ipv4).unwrap().len(), 3);
+        assert_eq!(kernel.links().unwrap().len(), 5);
+        assert_eq!(kernel.main_routes(&MainRoutes::Ipv4Defaults).unwrap(), []);
     });
 }
 
@@ -468,24 +462,24 @@ fn real_reads_while_others_change() {
                 // Far more rules than one datagram of a dump holds.
                 let add: Vec<_> = (1000..1400).map(rule).collect();
                 let add: Vec<_> = add.iter().collect();
-                now(kernel.execute(&add, ProtocolId::observed(4)));
+                kernel.execute(&add, ProtocolId::observed(4));
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let one = rule(500);
-                    now(kernel.execute(&[&one], ProtocolId::observed(4)));
-                    let rules = now(kernel.rules(Family::Ipv4)).unwrap_or_default();
+                    kernel.execute(&[&one], ProtocolId::observed(4));
+                    let rules = kernel.rules(Family::Ipv4).unwrap_or_default();
                     let gone = rules.into_iter().find(|rule| rule.priority.get() == 500);
                     let gone: Vec<_> = gone.into_iter().map(Operation::DeleteRule).collect();
-                    now(kernel.execute(&gone.iter().collect::<Vec<_>>(), ProtocolId::observed(4)));
+                    kernel.execute(&gone.iter().collect::<Vec<_>>(), ProtocolId::observed(4));
                     std::thread::sleep(std::time::Duration::from_millis(3));
                 }
             }
         });
         let kernel = Netlink::open().unwrap();
-        while now(kernel.rules(Family::Ipv4)).unwrap().len() < 403 {
+        while kernel.rules(Family::Ipv4).unwrap().len() < 403 {
             std::thread::yield_now();
         }
         for _ in 0..150 {
-            let rules = now(kernel.rules(Family::Ipv4)).unwrap();
+            let rules = kernel.rules(Family::Ipv4).unwrap();
             let mut priorities: Vec<_> = rules.iter().map(|rule| rule.priority).collect();
             let length = priorities.len();
             assert!((403..=404).contains(&length), "{length}");

@@ -1,6 +1,5 @@
 //! From the hook's process environment, or a file of the same form, to a [`RawEvent`].
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 
@@ -35,23 +34,55 @@ pub fn text(client: Client, text: &str) -> RawEvent {
 /// The longest value that is kept beside a lease, in bytes.
 const KEPT: usize = 4096;
 
-/// The part of an event that is kept beside the lease, for bug reports: the variables that
-/// describe leases, without those that could be secrets of the caller's environment.
+/// The part of an event that is kept beside the lease, for people: the variables that
+/// describe leases, without those that could be secrets of the caller's environment. A
+/// value that is longer than 4 KiB gives way to a word about its length. The lease itself
+/// has all of it, so nothing may be derived from this.
 #[must_use]
 pub fn worth_keeping(raw: &RawEvent) -> RawEvent {
-    const PREFIXES: [&str; 4] = ["new_", "old_", "cur_", "alias_"];
-    const NAMES: [&str; 2] = ["reason", "interface"];
-    let is_lease = |name: &str, value: &str| {
-        value.len() <= KEPT
-            && (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    let kept = |value: &str| match value.len() {
+        0..=KEPT => value.to_owned(),
+        length => format!("(left out, {length} bytes)"),
     };
-    let variables = raw
+    let of_lease = raw
         .variables
         .iter()
-        .filter(|(name, value)| is_lease(name, value));
+        .filter(|(name, _)| raw.client.describes_lease(name));
     RawEvent {
         client: raw.client,
         arguments: raw.arguments.clone(),
-        variables: BTreeMap::from_iter(variables.map(|(k, v)| (k.clone(), v.clone()))),
+        variables: of_lease
+            .map(|(name, value)| (name.clone(), kept(value)))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_of_the_lease_and_bounded() {
+        let long = "24 198 51 100 192 0 2 254 ".repeat(200);
+        let given = format!(
+            "# a comment=1\nreason=BOUND\ninterface=eth1\nnew_routers=192.0.2.1\n\
+             new_rfc3442_classless_static_routes={long}\nold_ip_address=\nTOKEN=secret\n"
+        );
+        let kept = worth_keeping(&text(Client::Dhclient, &given));
+        let left_out = format!("(left out, {} bytes)", long.len());
+        let want = [
+            ("interface", "eth1"),
+            ("new_rfc3442_classless_static_routes", left_out.as_str()),
+            ("new_routers", "192.0.2.1"),
+            ("old_ip_address", ""),
+            ("reason", "BOUND"),
+        ];
+        assert!(
+            kept.variables
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .eq(want),
+            "{kept:?}"
+        );
     }
 }

@@ -10,15 +10,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Event, Family, Folded, Host, InterfaceRef, LeaseBook, Plan, RawEvent, RecordKey, Settings,
-    removal,
+    Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent, Settings,
 };
 use leaseroute_kernel::{Kernel, KernelError};
 use thiserror::Error;
 
 use crate::exit::Exit;
 use crate::lock::{Lock, Try};
-use crate::reconcile::{self, Report};
+use crate::reconcile::{self, Failure, Report, exit_of};
 use crate::snapshot;
 use crate::state::{LastRun, StateError, StateFolder, Waiting, now};
 use crate::{capture, logging};
@@ -73,8 +72,8 @@ pub enum Outcome {
         /// Trouble with the state folder. The kernel fits nevertheless.
         state_errors: Vec<StateError>,
     },
-    /// Another run did it along with its own.
-    TakenIn(LastRun),
+    /// Another run did it along with its own, and this is how it ended for our event.
+    TakenIn(Exit),
 }
 
 impl Outcome {
@@ -82,7 +81,7 @@ impl Outcome {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::TakenIn(last) => last.exit(),
+            Self::TakenIn(exit) => *exit,
             Self::Done {
                 reports,
                 unknown,
@@ -96,6 +95,28 @@ impl Outcome {
                 let forgotten = (!state_errors.is_empty()).then_some(Exit::State);
                 failed.or(missing).or(forgotten).unwrap_or(Exit::Done)
             }
+        }
+    }
+}
+
+/// What a removal did.
+#[derive(Debug)]
+pub struct Removal {
+    /// What was removed, one plan for each family.
+    pub done: Vec<Plan>,
+    /// What could not be removed.
+    pub failures: Vec<Failure>,
+    /// Leases that could not be forgotten.
+    pub state_errors: Vec<StateError>,
+}
+
+impl Removal {
+    /// The exit code that says so.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match exit_of(&self.failures) {
+            Exit::Done if !self.state_errors.is_empty() => Exit::State,
+            exit => exit,
         }
     }
 }
@@ -154,34 +175,24 @@ impl<K: Kernel> Engine<K> {
     /// # Errors
     ///
     /// When the kernel cannot be read, or the lock stayed taken.
-    pub async fn take(&self, event: Event, raw: &RawEvent) -> Result<Outcome, EngineError> {
+    pub fn take(&self, event: Event, raw: &RawEvent) -> Result<Outcome, EngineError> {
         let raw = capture::worth_keeping(raw);
         let waiting = Waiting { event, raw };
-        let family = waiting.event.change.family();
-        match self.state.try_lock() {
-            Ok(Try::Held(lock)) => self.hold(lock, vec![waiting], &[]).await,
-            Ok(Try::Busy(file)) => {
-                let posted = self.state.post(&waiting);
-                let Some(lock) = self.state.wait(file, self.patience)? else {
-                    return Err(EngineError::Busy(self.patience));
-                };
-                match posted {
-                    Ok(path) if !path.exists() => Ok(Outcome::TakenIn(
-                        self.state.last_run(family).unwrap_or_default(),
-                    )),
-                    Ok(_) => self.hold(lock, Vec::new(), &[]).await,
-                    Err(_) => self.hold(lock, vec![waiting], &[]).await,
-                }
-            }
+        let file = match self.state.try_lock() {
+            Ok(Try::Held(lock)) => return self.hold(lock, Some(waiting), &[]),
+            Ok(Try::Busy(file)) => file,
             // Without the folder the event in hand and the kernel are enough.
-            Err(error) => {
-                let mut work = Work::default();
-                work.state_errors.push(error);
-                let (book, _) = self.state.read_book();
-                self.look(&mut work, book, vec![(None, waiting)], &[])
-                    .await?;
-                Ok(work.into())
-            }
+            Err(error) => return self.unlocked(error, Some(waiting), &[]),
+        };
+        let posted = self.state.post(&waiting);
+        match (self.state.wait(file, self.patience), posted) {
+            (Ok(Some(lock)), Ok(path)) => match self.state.take_answer(&path) {
+                Some(exit) => Ok(Outcome::TakenIn(exit)),
+                None => self.hold(lock, None, &[]),
+            },
+            (Ok(Some(lock)), Err(_)) => self.hold(lock, Some(waiting), &[]),
+            (Ok(None), _) => Err(EngineError::Busy(self.patience)),
+            (Err(error), _) => self.unlocked(error, Some(waiting), &[]),
         }
     }
 
@@ -190,17 +201,10 @@ impl<K: Kernel> Engine<K> {
     /// # Errors
     ///
     /// When the kernel cannot be read, or the lock stayed taken.
-    pub async fn apply(&self) -> Result<Outcome, EngineError> {
+    pub fn apply(&self) -> Result<Outcome, EngineError> {
         match self.lock() {
-            Ok(lock) => self.hold(lock, Vec::new(), &Family::BOTH).await,
-            Err(EngineError::State(error)) => {
-                let mut work = Work::default();
-                work.state_errors.push(error);
-                let (book, _) = self.state.read_book();
-                self.look(&mut work, book, Vec::new(), &Family::BOTH)
-                    .await?;
-                Ok(work.into())
-            }
+            Ok(lock) => self.hold(lock, None, &Family::BOTH),
+            Err(EngineError::State(error)) => self.unlocked(error, None, &Family::BOTH),
             Err(error) => Err(error),
         }
     }
@@ -215,32 +219,53 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// Does the work of everybody as long as there is any, then frees the lock.
-    async fn hold(
+    /// Does the work without a lock, since the state folder gives none.
+    fn unlocked(
         &self,
-        lock: Lock,
-        own: Vec<Waiting>,
+        error: StateError,
+        own: Option<Waiting>,
         families: &[Family],
     ) -> Result<Outcome, EngineError> {
         let mut work = Work::default();
-        let mut own: Vec<(Option<PathBuf>, Waiting)> =
-            own.into_iter().map(|waiting| (None, waiting)).collect();
+        work.state_errors.push(error);
+        let (book, _) = self.state.read_book();
+        let events = own.into_iter().map(|waiting| (None, waiting)).collect();
+        self.look(&mut work, book, events, families)?;
+        Ok(work.into())
+    }
+
+    /// Does the work of everybody as long as there is any, then frees the lock.
+    fn hold(
+        &self,
+        lock: Lock,
+        own: Option<Waiting>,
+        families: &[Family],
+    ) -> Result<Outcome, EngineError> {
+        let mut work = Work::default();
+        let mut own = own;
         let mut families = families;
         for _ in 0..LOOKS {
             let (posted, errors) = self.state.inbox();
             self.discard(&mut work, errors);
-            own.extend(
-                posted
-                    .into_iter()
-                    .map(|(path, waiting)| (Some(path), waiting)),
-            );
-            if own.is_empty() && families.is_empty() {
+            let posted = posted
+                .into_iter()
+                .map(|(path, waiting)| (Some(path), waiting));
+            let mut events: Vec<_> = posted.collect();
+            // What waits came earlier than what found the lock free.
+            let last = own.take();
+            events.extend(last.clone().map(|waiting| (None, waiting)));
+            if events.is_empty() && families.is_empty() {
                 break;
             }
             let (book, errors) = self.state.read_book();
             self.discard(&mut work, errors);
-            self.look(&mut work, book, std::mem::take(&mut own), families)
-                .await?;
+            if let Err(error) = self.look(&mut work, book, events, families) {
+                // The next run finds our event beside those that wait.
+                if let Some(Err(lost)) = last.map(|waiting| self.state.post(&waiting)) {
+                    return Err(EngineError::State(lost));
+                }
+                return Err(error);
+            }
             families = &[];
         }
         drop(lock);
@@ -258,7 +283,7 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// Folds events into the book and reconciles the families that they concern.
-    async fn look(
+    fn look(
         &self,
         work: &mut Work,
         mut book: LeaseBook,
@@ -266,7 +291,7 @@ impl<K: Kernel> Engine<K> {
         families: &[Family],
     ) -> Result<(), EngineError> {
         let mut families: BTreeSet<Family> = families.iter().copied().collect();
-        let links = snapshot::links(&self.kernel, &self.settings).await?;
+        let links = snapshot::links(&self.kernel, &self.settings)?;
         let host = Host {
             links,
             ..Host::default()
@@ -274,14 +299,22 @@ impl<K: Kernel> Engine<K> {
         for key in book.retain_present(&host) {
             work.note(self.state.remove_record(key));
         }
+        for key in book.expire(now()) {
+            if let Some(record) = book.get(key.0, key.1) {
+                work.note(self.state.write_record(record));
+            }
+        }
         let mut touched = BTreeSet::new();
         let mut unknown = Vec::new();
         let mut waited = Vec::new();
         for (path, Waiting { event, raw }) in events {
+            let family = event.change.family();
+            let mut of = None;
             match book.fold(&event, Some(raw), &host, now()) {
                 Folded::Recorded { key, changed } => {
-                    families.insert(key.1);
+                    families.insert(family);
                     touched.insert(key.0);
+                    of = Some(key.0);
                     logging::folded(&event, changed);
                     if let Some(record) = book.get(key.0, key.1) {
                         work.note(self.state.write_record(record));
@@ -292,44 +325,41 @@ impl<K: Kernel> Engine<K> {
                     unknown.push(interface);
                 }
             }
-            waited.extend(path);
+            waited.extend(path.map(|path| (path, family, of)));
         }
 
-        let mut lasts = Vec::new();
         for family in families {
             let none = BTreeSet::new();
             let links = host.links.clone();
             let settings = &self.settings;
-            let fresh = snapshot::host(&self.kernel, family, links, &book, settings, &none).await?;
-            let report = reconcile::reconcile(&self.kernel, family, fresh, &book, settings).await?;
+            let fresh = snapshot::host(&self.kernel, family, links, &book, settings, &none)?;
+            let report = reconcile::reconcile(&self.kernel, family, fresh, &book, settings)?;
             logging::report(&report, &touched);
             if !(report.is_unchanged() && waited.is_empty()) {
-                lasts.push((family, last_run(&report, &unknown)));
+                work.note(self.state.write_last(family, last_run(&report, &unknown)));
+            }
+            // Those who wait look whether their file is gone: that comes last.
+            for (path, _, of) in waited.extract_if(.., |(_, of, _)| *of == family) {
+                let exit = of.map_or(Exit::NoInterface, |index| report.exit_for(index));
+                work.note(self.state.answer(&path, exit));
             }
             work.reports.push(report);
         }
-        for (family, last) in lasts {
-            work.note(self.state.write_last(family, last));
-        }
-        // Those who wait look whether their file is gone: it goes last.
-        for path in waited {
-            work.note(self.state.remove(&path));
+        for (path, ..) in waited {
+            work.note(self.state.answer(&path, Exit::NoInterface));
         }
         work.unknown.extend(unknown);
         Ok(())
     }
 
-    /// Takes our objects away, of one interface or all of them, and forgets the leases.
-    /// Returns what was removed and what could not be.
+    /// Takes our objects away, of one interface or all of them, and forgets the leases and
+    /// the events that wait.
     ///
     /// # Errors
     ///
     /// When there is no such interface, the kernel cannot be read, or the lock stayed
     /// taken.
-    pub async fn remove(
-        &self,
-        only: Option<&InterfaceRef>,
-    ) -> Result<(Vec<Plan>, Vec<reconcile::Failure>), EngineError> {
+    pub fn remove(&self, only: Option<&InterfaceRef>) -> Result<Removal, EngineError> {
         // Without a folder there are no leases to forget, and nobody to wait for.
         let _lock = match self.lock() {
             Ok(lock) => Some(lock),
@@ -337,7 +367,7 @@ impl<K: Kernel> Engine<K> {
             Err(error) => return Err(error),
         };
         let (book, _) = self.state.read_book();
-        let host = snapshot::everything(&self.kernel, &book, &self.settings).await?;
+        let host = snapshot::everything(&self.kernel, &book, &self.settings)?;
         let link = match only {
             None => None,
             Some(name) => {
@@ -345,24 +375,36 @@ impl<K: Kernel> Engine<K> {
                 Some(host.resolve(name).ok_or_else(missing)?)
             }
         };
-        let forgotten = |key: &RecordKey| link.is_none_or(|link| link.index == key.0);
-        let keys = book.records().map(|record| (record.index, record.family));
-        for key in keys.filter(forgotten) {
-            self.state.remove_record(key)?;
-        }
-        let mut plans = Vec::new();
-        let mut failures = Vec::new();
+        let mut removal = Removal {
+            done: Vec::new(),
+            failures: Vec::new(),
+            state_errors: Vec::new(),
+        };
         for family in Family::BOTH {
-            let plan = removal(family, &host, &self.settings, link);
+            let plan = leaseroute_core::removal(family, &host, &self.settings, link);
             let mut done = Plan {
                 steps: Vec::new(),
                 notes: Vec::new(),
                 protocol: plan.protocol,
             };
-            failures.extend(reconcile::apply(&self.kernel, plan, &mut done).await);
-            plans.push(done);
+            let failures = reconcile::apply(&self.kernel, plan.steps, &mut done);
+            removal.failures.extend(failures);
+            removal.done.push(done);
         }
-        Ok((plans, failures))
+        let is_meant = |index: Option<IfIndex>| link.is_none_or(|l| index == Some(l.index));
+        let keys = book.records().map(|record| (record.index, record.family));
+        for key in keys.filter(|key| is_meant(Some(key.0))) {
+            removal
+                .state_errors
+                .extend(self.state.remove_record(key).err());
+        }
+        for (path, Waiting { event, .. }) in self.state.inbox().0 {
+            if is_meant(host.resolve(&event.interface).map(|link| link.index)) {
+                let answered = self.state.answer(&path, Exit::Done);
+                removal.state_errors.extend(answered.err());
+            }
+        }
+        Ok(removal)
     }
 }
 

@@ -77,10 +77,44 @@ impl Exit {
     pub const fn code(self) -> u8 {
         self as u8
     }
+
+    /// What a number means, if it is one of these.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        let known = Self::ALL.iter().find(|(exit, _)| exit.code() == code);
+        known.map(|(exit, _)| *exit)
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_readme_has_every_exit_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let readme = fs::read_to_string(path).unwrap();
+        let mut lines = readme.lines().map(str::to_owned);
+        assert!(lines.any(|line| line == "| exit code | meaning |"));
+        let table = lines.skip(1).take_while(|line| !line.is_empty());
+        let row = |(exit, meaning): &(Exit, &str)| format!("| {} | {meaning} |", exit.code());
+        assert_eq!(
+            table.collect::<Vec<_>>(),
+            Exit::ALL.iter().map(row).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_code_is_the_place_in_the_list() {
+        let codes = Exit::ALL.iter().map(|(exit, _)| exit.code());
+        assert!(codes.eq(0..=Exit::Misrouted.code()));
     }
 }

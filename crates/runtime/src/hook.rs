@@ -1,11 +1,7 @@
 //! What every hook program does: capture, hand over, return an exit code.
 
 use std::mem;
-use std::pin::pin;
 use std::process::{self, ExitCode};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use leaseroute_config::{ConfigError, LogLevel};
 use leaseroute_core::{Client, Dropped, Event, RawEvent};
@@ -13,6 +9,7 @@ use leaseroute_kernel::{KernelError, Netlink};
 use tracing::{debug, error, info, warn};
 
 use crate::engine::{Engine, Outcome};
+use crate::error::with_causes;
 use crate::exit::Exit;
 use crate::logging::{self, Sink};
 use crate::paths::Paths;
@@ -27,11 +24,20 @@ pub fn run(client: Client, program: &'static str, sink: Sink) -> ExitCode {
 
 fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
     let paths = Paths::from_environment();
+    let state = StateFolder::at(paths.state);
+    // The folder must be there before the sandbox closes. What fails here fails again when
+    // the lock is taken, and is reported then.
+    drop(state.make());
+    let missing = sandbox::enter(state.path());
+
     let loaded = leaseroute_config::load(&paths.configuration);
     let level = loaded
         .as_ref()
         .map_or(LogLevel::default(), |loaded| loaded.log_level);
     logging::start(program, level, sink);
+    for part in missing {
+        debug!("the sandbox is not complete: {part}");
+    }
     let event = match parse(raw) {
         Ok(Some(event)) => event,
         Ok(None) => return Exit::Done,
@@ -46,42 +52,15 @@ fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
         }
         Err(error) => return broken_configuration(&error),
     };
-    let state = StateFolder::at(paths.state);
-    // The folder must be there before the sandbox closes. What fails here fails again when
-    // the lock is taken, and is reported then.
-    drop(state.make());
-    sandbox::enter(state.path());
-    block_on(async {
-        match Netlink::open() {
-            Ok(kernel) => {
-                let engine = Engine::new(kernel, settings, state);
-                let exit = take(&engine, event, raw).await;
-                // What would be freed piece by piece from here on, which takes a twentieth
-                // of a renewal, the kernel frees at once.
-                process::exit(exit.code().into())
-            }
-            Err(error) => unreadable(&error),
+    match Netlink::open() {
+        Ok(kernel) => {
+            let engine = Engine::new(kernel, settings, state);
+            let exit = take(&engine, &event, raw);
+            // What would be freed piece by piece from here on, which takes a twentieth
+            // of a renewal, the kernel frees at once.
+            process::exit(exit.code().into())
         }
-    })
-}
-
-/// Runs a future to its end on this thread. Netlink answers at once, so there is nothing to
-/// wait for that needs a reactor, and setting one up takes 5 % of a renewal.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
-        }
+        Err(error) => unreadable(&error),
     }
 }
 
@@ -109,26 +88,25 @@ fn log_dropped(dropped: &Dropped) {
 }
 
 fn broken_configuration(error: &ConfigError) -> Exit {
-    error!("failed to {}", with_source(error));
+    error!("failed to {}", with_causes(error));
     error!("the configuration is invalid, so routes and rules stay as they are");
     Exit::Configuration
 }
 
 fn unreadable(error: &KernelError) -> Exit {
-    error!("{}", with_source(error));
+    error!("{}", with_causes(error));
     Exit::Kernel
 }
 
-async fn take(engine: &Engine<Netlink>, event: Event, raw: &RawEvent) -> Exit {
-    match engine.take(event.clone(), raw).await {
+fn take(engine: &Engine<Netlink>, event: &Event, raw: &RawEvent) -> Exit {
+    match engine.take(event.clone(), raw) {
         Ok(outcome) => {
             match &outcome {
-                Outcome::TakenIn(last) => info!(
-                    "{}: {} ({}): taken in by another run, {} changes",
+                Outcome::TakenIn(_) => info!(
+                    "{}: {} ({}): taken in by another run",
                     event.interface,
                     event.reason,
                     event.change.family(),
-                    last.changes
                 ),
                 Outcome::Done {
                     reports,
@@ -136,10 +114,10 @@ async fn take(engine: &Engine<Netlink>, event: Event, raw: &RawEvent) -> Exit {
                     ..
                 } => {
                     for error in state_errors {
-                        error!("{}", with_source(error));
+                        error!("{}", with_causes(error));
                     }
                     if !reports.is_empty() {
-                        logging::summary(&event, reports);
+                        logging::summary(event, reports);
                     }
                 }
             }
@@ -149,15 +127,8 @@ async fn take(engine: &Engine<Netlink>, event: Event, raw: &RawEvent) -> Exit {
             exit
         }
         Err(error) => {
-            error!("{}", with_source(&error));
+            error!("{}", with_causes(&error));
             error.exit()
         }
-    }
-}
-
-fn with_source(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod capture;
 pub mod engine;
+pub mod error;
 pub mod exit;
 pub mod hook;
 mod lock;
@@ -22,7 +23,7 @@ pub mod snapshot;
 pub mod state;
 mod writer;
 
-pub use engine::{Engine, EngineError, Outcome};
+pub use engine::{Engine, EngineError, Outcome, Removal};
 pub use paths::Paths;
 pub use reconcile::{Failure, Report};
 pub use state::{LastRun, StateError, StateFolder};

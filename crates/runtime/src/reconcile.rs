@@ -81,6 +81,16 @@ impl Report {
         exit_of(&self.failures)
     }
 
+    /// The exit code for an event of one interface: only failures that concern it count.
+    #[must_use]
+    pub fn exit_for(&self, index: IfIndex) -> Exit {
+        exit_of(
+            self.failures
+                .iter()
+                .filter(|failure| failure.concerns(index)),
+        )
+    }
+
     /// The failures as text: the change as an ip(8) command, and why it failed.
     pub fn failure_lines(&self) -> impl Iterator<Item = String> {
         let line = |f: &Failure| format!("{}: {}", self.done.command(&f.step), f.cause);
@@ -90,13 +100,25 @@ impl Report {
 
 /// The exit code for changes that could not be made.
 #[must_use]
-pub fn exit_of(failures: &[Failure]) -> Exit {
-    let not_permitted =
-        |f: &Failure| matches!(f.cause, Cause::Kernel(OperationError::NotPermitted));
-    match failures {
-        [] => Exit::Done,
-        _ if failures.iter().any(not_permitted) => Exit::NotPermitted,
+pub fn exit_of<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> Exit {
+    let exits = failures.into_iter().map(|failure| match failure.cause {
+        Cause::Kernel(OperationError::NotPermitted) => Exit::NotPermitted,
         _ => Exit::Kernel,
+    });
+    exits.min().unwrap_or(Exit::Done)
+}
+
+impl Failure {
+    /// Whether the change is about an interface, or about none in particular.
+    fn concerns(&self, index: IfIndex) -> bool {
+        match (&self.step.operation, &self.step.purpose) {
+            (Operation::AddRoute(route) | Operation::ReplaceRoute(route), _) => {
+                route.device.index == index
+            }
+            (_, Some(Purpose::Rule { device, .. })) => device.index == index,
+            (Operation::DeleteRoute { route, .. }, _) => route.oif == Some(index),
+            _ => true,
+        }
     }
 }
 
@@ -105,7 +127,7 @@ pub fn exit_of(failures: &[Failure]) -> Exit {
 /// # Errors
 ///
 /// When the kernel cannot be read.
-pub async fn reconcile<K: Kernel>(
+pub fn reconcile<K: Kernel>(
     kernel: &K,
     family: Family,
     mut host: Host,
@@ -117,18 +139,20 @@ pub async fn reconcile<K: Kernel>(
     let mut wanted = plan(&desired, &host, settings);
     let mut done = Plan {
         steps: Vec::new(),
-        notes: std::mem::take(&mut wanted.notes),
+        notes: Vec::new(),
         protocol: settings.protocol,
     };
     let mut failures = Vec::new();
     for round in 1..=ROUNDS {
         if wanted.is_empty() {
+            // What failed before is not wanted any more.
+            failures.clear();
             break;
         }
         let made = done.steps.len();
-        failures = apply(kernel, wanted, &mut done).await;
+        failures = apply(kernel, std::mem::take(&mut wanted.steps), &mut done);
         let progress = done.steps.len() > made;
-        snapshot::read_own(kernel, family, &mut host, book, settings, &none).await?;
+        snapshot::read_own(kernel, family, &mut host, book, settings, &none)?;
         wanted = plan(&desired, &host, settings);
         if wanted.is_empty() {
             failures.clear();
@@ -151,11 +175,12 @@ pub async fn reconcile<K: Kernel>(
             break;
         }
         // Others change things at the same time: look at everything afresh.
-        let links = snapshot::links(kernel, settings).await?;
-        host = snapshot::host(kernel, family, links, book, settings, &none).await?;
+        let links = snapshot::links(kernel, settings)?;
+        host = snapshot::host(kernel, family, links, book, settings, &none)?;
         desired = desired_state(family, &host, book, settings);
         wanted = plan(&desired, &host, settings);
     }
+    done.notes = wanted.notes;
     Ok(Report {
         family,
         done,
@@ -165,16 +190,20 @@ pub async fn reconcile<K: Kernel>(
     })
 }
 
-/// Applies a plan: routes, then the rules whose tables could be filled, then deletions.
-pub(crate) async fn apply<K: Kernel>(kernel: &K, plan: Plan, done: &mut Plan) -> Vec<Failure> {
+/// Makes changes in their order. What comes before the first rule fills the tables; a rule
+/// whose table could not be filled is left out.
+pub(crate) fn apply<K: Kernel>(kernel: &K, steps: Vec<Step>, done: &mut Plan) -> Vec<Failure> {
     let mut failures = Vec::new();
-    let (routes, rest): (Vec<_>, Vec<_>) = plan.steps.into_iter().partition(|step| {
+    let is_rule = |step: &Step| {
         matches!(
             step.operation,
-            Operation::AddRoute(_) | Operation::ReplaceRoute(_)
+            Operation::AddRule(_) | Operation::DeleteRule(_)
         )
-    });
-    execute(kernel, routes, done, &mut failures).await;
+    };
+    let mut routes = steps;
+    let first_rule = routes.iter().position(is_rule).unwrap_or(routes.len());
+    let rest = routes.split_off(first_rule);
+    execute(kernel, routes, done, &mut failures);
     let empty: BTreeMap<IfIndex, TableId> = failures.iter().filter_map(unfilled).collect();
     let leads_nowhere = |step: &Step| match (&step.operation, &step.purpose) {
         (Operation::AddRule(_), Some(Purpose::Rule { device, .. })) => empty.get(&device.index),
@@ -190,7 +219,7 @@ pub(crate) async fn apply<K: Kernel>(kernel: &K, plan: Plan, done: &mut Plan) ->
             None => possible.push(step),
         }
     }
-    execute(kernel, possible, done, &mut failures).await;
+    execute(kernel, possible, done, &mut failures);
     failures
 }
 
@@ -209,17 +238,12 @@ fn unfilled(failure: &Failure) -> Option<(IfIndex, TableId)> {
     }
 }
 
-async fn execute<K: Kernel>(
-    kernel: &K,
-    steps: Vec<Step>,
-    done: &mut Plan,
-    failures: &mut Vec<Failure>,
-) {
+fn execute<K: Kernel>(kernel: &K, steps: Vec<Step>, done: &mut Plan, failures: &mut Vec<Failure>) {
     if steps.is_empty() {
         return;
     }
     let operations: Vec<&Operation> = steps.iter().map(|step| &step.operation).collect();
-    let results = kernel.execute(&operations, done.protocol).await;
+    let results = kernel.execute(&operations, done.protocol);
     for (step, result) in steps.into_iter().zip(results) {
         match result {
             Ok(()) => done.steps.push(step),

@@ -16,16 +16,16 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs,
 };
-use tracing::debug;
 
 /// Gives up what a hook does not need. `state` may still be written to, if it exists.
-pub(crate) fn enter(state: &Path) {
-    if let Err(error) = give_up_privileges() {
-        debug!("keeping privileges that are not needed: {error}");
-    }
-    if let Err(error) = lock_in(state) {
-        debug!("running without Landlock: {error}");
-    }
+/// Returns what could not be given up.
+pub(crate) fn enter(state: &Path) -> Vec<String> {
+    let privileges = give_up_privileges().map_err(|e| format!("privileges are kept: {e}"));
+    let files = lock_in(state).map_err(|e| format!("no Landlock: {e}"));
+    [privileges, files]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
 }
 
 fn give_up_privileges() -> io::Result<()> {

@@ -12,11 +12,11 @@ use leaseroute_kernel::{Kernel, KernelError, MainRoutes};
 /// # Errors
 ///
 /// When the kernel cannot be read.
-pub async fn links<K: Kernel>(
+pub fn links<K: Kernel>(
     kernel: &K,
     settings: &Settings,
 ) -> Result<BTreeMap<IfIndex, Link>, KernelError> {
-    let mut links = kernel.links().await?;
+    let mut links = kernel.links()?;
     if settings.needs_drivers() {
         for link in &mut links {
             link.driver = driver(link);
@@ -39,7 +39,7 @@ fn driver(link: &Link) -> Option<String> {
 /// # Errors
 ///
 /// When the kernel cannot be read.
-pub async fn host<K: Kernel>(
+pub fn host<K: Kernel>(
     kernel: &K,
     family: Family,
     links: BTreeMap<IfIndex, Link>,
@@ -51,20 +51,17 @@ pub async fn host<K: Kernel>(
         links,
         ..Host::default()
     };
-    // A table has the same number in both families, so positions need both.
-    let families: &[Family] = match settings.tables {
-        TableScheme::IfIndex { .. } => &[family],
-        TableScheme::Position { .. } => &Family::BOTH,
-    };
-    for family in families {
-        host.addresses.extend(kernel.addresses(*family).await?);
+    // Our rules say whose routes in table main are worth reading, so they come first.
+    read_rules(kernel, family, &mut host, settings)?;
+    for family in families(family, settings) {
+        host.addresses.extend(kernel.addresses(*family)?);
         let main = match family {
             Family::Ipv4 => MainRoutes::Ipv4Defaults,
-            Family::Ipv6 => MainRoutes::Ipv6Of(candidates6(&host, book)),
+            Family::Ipv6 => MainRoutes::Ipv6Of(candidates6(&host, book, settings)),
         };
-        host.main.extend(kernel.main_routes(&main).await?);
+        host.main.extend(kernel.main_routes(&main)?);
     }
-    read_own(kernel, family, &mut host, book, settings, more).await?;
+    read_tables(kernel, family, &mut host, book, settings, more)?;
     Ok(host)
 }
 
@@ -73,7 +70,7 @@ pub async fn host<K: Kernel>(
 /// # Errors
 ///
 /// When the kernel cannot be read.
-pub async fn read_own<K: Kernel>(
+pub fn read_own<K: Kernel>(
     kernel: &K,
     family: Family,
     host: &mut Host,
@@ -81,10 +78,48 @@ pub async fn read_own<K: Kernel>(
     settings: &Settings,
     more: &BTreeSet<IfIndex>,
 ) -> Result<(), KernelError> {
-    host.rules = kernel.rules(family).await?;
-    let tables = tables_to_read(family, host, book, settings, more);
-    host.own_tables = kernel.table_routes(family, &tables).await?;
+    read_rules(kernel, family, host, settings)?;
+    read_tables(kernel, family, host, book, settings, more)
+}
+
+fn read_rules<K: Kernel>(
+    kernel: &K,
+    family: Family,
+    host: &mut Host,
+    settings: &Settings,
+) -> Result<(), KernelError> {
+    host.rules.clear();
+    for family in families(family, settings) {
+        host.rules.extend(kernel.rules(*family)?);
+    }
     Ok(())
+}
+
+fn read_tables<K: Kernel>(
+    kernel: &K,
+    family: Family,
+    host: &mut Host,
+    book: &LeaseBook,
+    settings: &Settings,
+    more: &BTreeSet<IfIndex>,
+) -> Result<(), KernelError> {
+    host.own_tables.clear();
+    for family in families(family, settings) {
+        let tables = tables_to_read(*family, host, book, settings, more);
+        host.own_tables
+            .extend(kernel.table_routes(*family, &tables)?);
+    }
+    Ok(())
+}
+
+/// The families that a run reads for one of them: a table has the same number in both, so
+/// positions need both.
+fn families(family: Family, settings: &Settings) -> &'static [Family] {
+    match (&settings.tables, family) {
+        (TableScheme::Position { .. }, _) => &Family::BOTH,
+        (TableScheme::IfIndex { .. }, Family::Ipv4) => &[Family::Ipv4],
+        (TableScheme::IfIndex { .. }, Family::Ipv6) => &[Family::Ipv6],
+    }
 }
 
 /// The whole host in both families, for `status`, bug reports and removals: the tables of
@@ -93,25 +128,30 @@ pub async fn read_own<K: Kernel>(
 /// # Errors
 ///
 /// When the kernel cannot be read.
-pub async fn everything<K: Kernel>(
+pub fn everything<K: Kernel>(
     kernel: &K,
     book: &LeaseBook,
     settings: &Settings,
 ) -> Result<Host, KernelError> {
-    let links = links(kernel, settings).await?;
+    let links = links(kernel, settings)?;
     let more: BTreeSet<IfIndex> = links.keys().copied().collect();
     let mut whole = Host::default();
     for family in Family::BOTH {
-        let part = host(kernel, family, links.clone(), book, settings, &more).await?;
-        whole.rules.extend(part.rules);
-        whole.own_tables.extend(part.own_tables);
-        let new = |a: &leaseroute_core::LinkAddress| !whole.addresses.contains(a);
-        let addresses: Vec<_> = part.addresses.into_iter().filter(new).collect();
-        whole.addresses.extend(addresses);
-        let new = |r: &leaseroute_core::ObservedRoute| !whole.main.contains(r);
-        let main: Vec<_> = part.main.into_iter().filter(new).collect();
-        whole.main.extend(main);
+        let part = host(kernel, family, links.clone(), book, settings, &more)?;
+        add_new(&mut whole.addresses, part.addresses);
+        add_new(&mut whole.rules, part.rules);
+        add_new(&mut whole.main, part.main);
+        add_new(&mut whole.own_tables, part.own_tables);
     }
     whole.links = links;
     Ok(whole)
+}
+
+/// Adds what is not there yet: with tables by position each part has both families.
+fn add_new<T: PartialEq>(whole: &mut Vec<T>, part: Vec<T>) {
+    for item in part {
+        if !whole.contains(&item) {
+            whole.push(item);
+        }
+    }
 }

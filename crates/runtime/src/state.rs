@@ -4,6 +4,7 @@
 //! lock             flock(2); who holds it may write all but inbox/
 //! leases/7.4.json  the record of interface 7, IPv4
 //! inbox/…​.json     events of runs that wait for the lock
+//! inbox/…​.exit     how such an event ended, until its run has read it
 //! last.4.json      what the last run that did anything found
 //! ```
 //!
@@ -13,12 +14,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseroute_core::{Event, Family, LeaseBook, RawEvent, Record, RecordKey};
+use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,6 +36,9 @@ const INBOX_LIMIT: usize = 1024;
 
 /// The prefix of files that are not complete yet.
 const TEMPORARY: &str = ".tmp";
+
+/// The extension of answers to events that waited.
+const ANSWER: &str = "exit";
 
 /// Something in the state folder failed.
 #[derive(Debug, Error)]
@@ -63,7 +68,7 @@ pub(crate) struct Waiting {
     pub(crate) raw: RawEvent,
 }
 
-/// What the last run that did anything found, for `status` and for runs that waited.
+/// What the last run that did anything found, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastRun {
     /// When it ended, in seconds since 1970.
@@ -126,10 +131,12 @@ impl StateFolder {
         let mut opened = OpenOptions::new().write(true).open(&path);
         if matches!(&opened, Err(e) if e.kind() == io::ErrorKind::NotFound) {
             self.make()?;
+            // Who may open the file may lock it, and keep everybody waiting.
             opened = OpenOptions::new()
                 .create(true)
                 .truncate(false)
                 .write(true)
+                .mode(0o600)
                 .open(&path);
         }
         opened.map_err(|source| StateError {
@@ -181,10 +188,10 @@ impl StateFolder {
 
     /// Puts an event into the inbox and returns its file.
     pub(crate) fn post(&self, waiting: &Waiting) -> Result<PathBuf, StateError> {
-        let since_1970 = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let name = format!("{:030}-{}.json", since_1970.as_nanos(), process::id());
+        // The order of events must not depend on a clock that somebody sets.
+        let since_boot = clock_gettime(ClockId::Boottime);
+        let (seconds, nanoseconds) = (since_boot.tv_sec, since_boot.tv_nsec);
+        let name = format!("{seconds:012}.{nanoseconds:09}-{}.json", process::id());
         let path = self.path.join("inbox").join(name);
         write(&path, waiting).map(|()| path)
     }
@@ -192,6 +199,26 @@ impl StateFolder {
     /// The events that wait, in the order they came, with their files.
     pub(crate) fn inbox(&self) -> (Vec<(PathBuf, Waiting)>, Vec<StateError>) {
         read_all(&self.path.join("inbox"), INBOX_LIMIT)
+    }
+
+    /// Takes an event out of the inbox and leaves how it ended for the run that waits.
+    pub(crate) fn answer(&self, posted: &Path, exit: Exit) -> Result<(), StateError> {
+        let answer = write(&posted.with_extension(ANSWER), &exit.code());
+        self.remove(posted).and(answer)
+    }
+
+    /// How a posted event ended, when another run has taken it in.
+    pub(crate) fn take_answer(&self, posted: &Path) -> Option<Exit> {
+        if posted.exists() {
+            return None;
+        }
+        let path = posted.with_extension(ANSWER);
+        let code = fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        // One that stays is removed as abandoned.
+        drop(fs::remove_file(&path));
+        Some(code.and_then(Exit::from_code).unwrap_or(Exit::Failed))
     }
 
     /// Removes a file of ours; one that is gone already is fine.
@@ -237,16 +264,6 @@ pub(crate) fn now() -> u64 {
         .map_or(0, |d| d.as_secs())
 }
 
-/// How a run's [`Exit`] reads back.
-impl LastRun {
-    /// How the run ended.
-    #[must_use]
-    pub fn exit(&self) -> Exit {
-        let known = Exit::ALL.iter().find(|(exit, _)| exit.code() == self.exit);
-        known.map_or(Exit::Failed, |(exit, _)| *exit)
-    }
-}
-
 /// Reads all complete JSON files of a folder in the order of their names, at most `limit`.
 /// A missing folder is empty; temporary files that somebody left behind are removed.
 fn read_all<T: DeserializeOwned>(
@@ -272,7 +289,7 @@ fn read_all<T: DeserializeOwned>(
     let mut found = Vec::new();
     for path in names {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if name.starts_with(TEMPORARY.as_bytes()) {
+        if name.starts_with(TEMPORARY.as_bytes()) || path.extension() == Some(ANSWER.as_ref()) {
             remove_if_abandoned(&path);
             continue;
         }

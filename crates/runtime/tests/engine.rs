@@ -8,10 +8,11 @@
     reason = "helpers of tests may stop"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
-use std::net::Ipv4Addr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
@@ -67,7 +68,7 @@ impl Bench {
     }
 
     fn take(&self, raw: &RawEvent) -> Outcome {
-        block_on(self.engine.take(event(raw), raw)).unwrap()
+        self.engine.take(event(raw), raw).unwrap()
     }
 
     fn bound(&self, card: usize) -> Outcome {
@@ -78,7 +79,7 @@ impl Bench {
     fn objects(&self) -> (Vec<ObservedRule>, Vec<ObservedRoute>) {
         let (book, _) = self.engine.state().read_book();
         let settings = self.engine.settings();
-        let host = block_on(snapshot::everything(self.kernel(), &book, settings)).unwrap();
+        let host = snapshot::everything(self.kernel(), &book, settings).unwrap();
         let rules = host
             .rules
             .into_iter()
@@ -93,13 +94,6 @@ impl Bench {
     fn is_clean(&self) -> bool {
         self.objects() == (Vec::new(), Vec::new())
     }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(future)
 }
 
 fn address_on(card: &Device, address: Ipv4Addr) -> LinkAddress {
@@ -203,7 +197,7 @@ fn a_run_cut_off_anywhere_is_finished_by_the_next() {
         bench.kernel().cut_off_after(cut);
         assert_eq!(bench.bound(1).exit(), Exit::Kernel, "cut off after {cut}");
         bench.kernel().heal();
-        assert_eq!(block_on(bench.engine.apply()).unwrap().exit(), Exit::Done);
+        assert_eq!(bench.engine.apply().unwrap().exit(), Exit::Done);
         assert_eq!(bench.objects(), whole.objects(), "cut off after {cut}");
     }
     // The same for a removal: the lease is lost, so nothing may stay.
@@ -214,7 +208,7 @@ fn a_run_cut_off_anywhere_is_finished_by_the_next() {
         bench.kernel().cut_off_after(cut);
         bench.take(&released(1));
         bench.kernel().heal();
-        block_on(bench.engine.apply()).unwrap();
+        bench.engine.apply().unwrap();
         assert!(bench.is_clean(), "cut off after {cut}");
     }
 }
@@ -224,15 +218,106 @@ fn an_event_that_a_killed_run_left_behind_is_taken_in_by_the_next() {
     let bench = Bench::new();
     bench.bound(0);
     let left = bound(1);
-    let text = serde_json::json!({ "event": event(&left), "raw": left }).to_string();
-    let file = bench
-        .state()
-        .join("inbox/000000000000000000000000000001-1.json");
-    fs::write(&file, text).unwrap();
+    let file = post(&bench, "1-1.json", &left);
     let outcome = bench.bound(0);
     assert_eq!(outcome.exit(), Exit::Done);
     assert_eq!(bench.objects().0.len(), 12);
     assert!(!file.exists());
+}
+
+/// Puts an event into the inbox, as a run does that finds the lock taken.
+fn post(bench: &Bench, name: &str, raw: &RawEvent) -> PathBuf {
+    let text = serde_json::json!({ "event": event(raw), "raw": raw }).to_string();
+    let file = bench.state().join("inbox").join(name);
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn what_waits_came_before_what_found_the_lock_free() {
+    let bench = Bench::new();
+    bench.bound(0);
+    bench.bound(1);
+    let address = address_on(&bench.cards[1], ADDRESSES[1]).address;
+    bench.kernel().delete_address(bench.cards[1].index, address);
+    // A BOUND that found the lock taken, and then the release of the same lease.
+    post(&bench, "1-1.json", &bound(1));
+    assert_eq!(bench.take(&released(1)).exit(), Exit::Done);
+    assert!(bench.is_clean());
+    let (book, _) = bench.engine.state().read_book();
+    assert!(book.lease4(bench.cards[1].index).is_none());
+}
+
+#[test]
+fn each_event_that_waits_gets_an_answer_of_its_own() {
+    let bench = Bench::new();
+    bench.bound(0);
+    let mut stranger = bound(1);
+    stranger.variables.insert("interface".into(), "eth9".into());
+    let unknown = post(&bench, "1-1.json", &stranger);
+    let known = post(&bench, "2-2.json", &bound(1));
+    bench.bound(0);
+    let answer = |file: &Path| fs::read_to_string(file.with_extension("exit")).unwrap();
+    assert_eq!(answer(&unknown), Exit::NoInterface.code().to_string());
+    assert_eq!(answer(&known), Exit::Done.code().to_string());
+    assert!(!unknown.exists() && !known.exists());
+}
+
+#[test]
+fn nobody_else_can_take_the_lock() {
+    let bench = Bench::new();
+    bench.bound(0);
+    let lock = fs::metadata(bench.state().join("lock")).unwrap();
+    assert_eq!(lock.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_card_that_moves_into_the_other_cards_subnet_is_set_up_in_one_go() {
+    let bench = Bench::new();
+    bench.bound(0);
+    bench.bound(1);
+    let moved = Ipv4Addr::new(192, 0, 2, 77);
+    let card = &bench.cards[1];
+    bench.kernel().add_address(address_on(card, moved));
+    let old = address_on(card, ADDRESSES[1]).address;
+    bench.kernel().delete_address(card.index, old);
+    let mut renewal = bound(1);
+    for (variable, value) in [
+        ("reason", "RENEW"),
+        ("new_ip_address", "192.0.2.77"),
+        ("new_routers", "192.0.2.1"),
+    ] {
+        renewal.variables.insert(variable.into(), value.into());
+    }
+    let outcome = bench.take(&renewal);
+    assert_eq!(outcome.exit(), Exit::Done);
+    let Outcome::Done { reports, .. } = &outcome else {
+        panic!("nobody else runs");
+    };
+    // Each change is made once: nothing was refused and tried again.
+    let steps = &reports[0].done.steps;
+    assert!(
+        steps
+            .iter()
+            .enumerate()
+            .all(|(i, step)| !steps[..i].contains(step))
+    );
+    let (rules, _) = bench.objects();
+    let sources: BTreeSet<_> = rules.iter().filter_map(|rule| rule.from).collect();
+    let wanted = [ADDRESSES[0], moved].map(|a| IpNetwork::from(IpAddr::V4(a)));
+    assert_eq!(sources, BTreeSet::from(wanted));
+}
+
+#[test]
+fn a_removal_forgets_the_events_that_wait() {
+    let bench = Bench::new();
+    bench.bound(0);
+    bench.bound(1);
+    post(&bench, "1-1.json", &bound(1));
+    let removal = bench.engine.remove(None).unwrap();
+    assert_eq!(removal.exit(), Exit::Done);
+    bench.engine.apply().unwrap();
+    assert!(bench.is_clean());
 }
 
 #[test]
@@ -255,7 +340,7 @@ fn a_lock_that_stays_taken_costs_a_bounded_wait_and_no_event() {
         .unwrap();
     lock.lock().unwrap();
     let second = bound(1);
-    let busy = block_on(bench.engine.take(event(&second), &second)).unwrap_err();
+    let busy = bench.engine.take(event(&second), &second).unwrap_err();
     assert_eq!(busy.exit(), Exit::Busy);
     assert!(bench.is_clean());
     drop(lock);
@@ -345,8 +430,8 @@ fn removing_one_card_leaves_the_other_and_removing_all_leaves_nothing() {
     bench.bound(0);
     bench.bound(1);
     let eth1 = "eth1".parse().unwrap();
-    let (_, failures) = block_on(bench.engine.remove(Some(&eth1))).unwrap();
-    assert!(failures.is_empty(), "{failures:?}");
+    let removal = bench.engine.remove(Some(&eth1)).unwrap();
+    assert_eq!(removal.exit(), Exit::Done, "{removal:?}");
     let (rules, routes) = bench.objects();
     assert!(
         routes
@@ -354,10 +439,10 @@ fn removing_one_card_leaves_the_other_and_removing_all_leaves_nothing() {
             .all(|route| route.oif == Some(bench.cards[0].index))
     );
     assert_eq!(rules.len(), 6);
-    block_on(bench.engine.remove(None)).unwrap();
+    bench.engine.remove(None).unwrap();
     assert!(bench.is_clean());
     let (book, _) = bench.engine.state().read_book();
     assert_eq!(book.records().count(), 0);
-    let kernel_rules = block_on(bench.kernel().rules(Family::Ipv4)).unwrap();
+    let kernel_rules = bench.kernel().rules(Family::Ipv4).unwrap();
     assert_eq!(kernel_rules.len(), 3, "the kernel's own rules stay");
 }

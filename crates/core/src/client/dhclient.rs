@@ -69,6 +69,20 @@ const ROUTES: &[(RouteOption, &[&str])] = &[
     (RouteOption::Static, &["new_static_routes"]),
 ];
 
+/// The variables that say what the event is.
+const WORDS: [&str; 2] = ["reason", "interface"];
+
+/// What the names of all other variables of dhclient-script(8) about leases begin with.
+const PREFIXES: [&str; 4] = ["new_", "old_", "cur_", "alias_"];
+
+pub(super) fn describes_lease(variable: &str) -> bool {
+    identifies_event(variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
+}
+
+pub(super) fn identifies_event(variable: &str) -> bool {
+    WORDS.contains(&variable)
+}
+
 pub(super) fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
     // Without an interface there is no `reason` either, only REASON=NBI.
     let Some(reason) = raw.get("reason") else {
@@ -136,7 +150,7 @@ fn gained6(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
             lost_prefixes: prefix.into_iter().collect(),
         });
     }
-    let expires = fields.end_of_life("new_life_starts", "new_max_life");
+    let expires = fields.end_of_life("new_life_starts", lifetime);
     Ok(LeaseChange::Changed6 {
         replace: false,
         gained: Lease6 {

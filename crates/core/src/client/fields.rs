@@ -216,10 +216,10 @@ impl<'a> Fields<'a> {
     pub(super) fn end_of_life(
         &mut self,
         start: &'static str,
-        lifetime: &'static str,
+        lifetime: Option<u64>,
     ) -> Option<u64> {
         let start: u64 = self.plain(start, "a number of seconds")?;
-        let lifetime: u64 = self.plain(lifetime, "a number of seconds")?;
+        let lifetime = lifetime?;
         (lifetime < FOR_EVER).then(|| start.saturating_add(lifetime))
     }
 

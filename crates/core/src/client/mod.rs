@@ -1,4 +1,7 @@
 //! One parser per DHCP client, and the registry that names them.
+//!
+//! A client is a module with three functions, which [`Client`]'s methods of the same names
+//! describe, and one row of the registry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +14,67 @@ use crate::event::{Parsed, RawEvent, Refusal};
 mod dhclient;
 mod fields;
 
-/// A DHCP client whose hooks we understand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Client {
+/// Makes [`Client`] of rows: what it is, the variant, its name and its module.
+macro_rules! registry {
+    ($($(#[$about:meta])* $variant:ident = $name:literal in $module:ident;)+) => {
+        /// A DHCP client whose hooks we understand.
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[non_exhaustive]
+        pub enum Client {
+            $($(#[$about])* #[serde(rename = $name)] $variant,)+
+        }
+
+        impl Client {
+            /// Every client, in the order they are listed.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// Its name on the command line and in files.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// Parses what its hook received.
+            ///
+            /// # Errors
+            ///
+            /// When the event must be refused whole: no usable interface name, or an address
+            /// that no host can have. Lesser trouble drops a field and is listed in the
+            /// result.
+            pub fn parse(self, raw: &RawEvent) -> Result<Parsed, Refusal> {
+                match self {
+                    $(Self::$variant => $module::parse(raw),)+
+                }
+            }
+
+            /// Whether a variable of its hook belongs to the event and its lease. All others
+            /// are of the environment it runs in, and may hold secrets.
+            #[must_use]
+            pub fn describes_lease(self, variable: &str) -> bool {
+                match self {
+                    $(Self::$variant => $module::describes_lease(variable),)+
+                }
+            }
+
+            /// Whether a variable of its hook says what the event is: its reason or its
+            /// interface, in words that are no secret.
+            #[must_use]
+            pub fn identifies_event(self, variable: &str) -> bool {
+                match self {
+                    $(Self::$variant => $module::identifies_event(variable),)+
+                }
+            }
+        }
+    };
+}
+
+registry! {
     /// ISC dhclient 4.x.
-    Dhclient,
+    Dhclient = "dhclient" in dhclient;
 }
 
 /// The name is none of the clients that are understood.
@@ -28,29 +85,6 @@ pub struct UnknownClient {
 }
 
 impl Client {
-    /// Every client, in the order they are listed.
-    pub const ALL: &[Self] = &[Self::Dhclient];
-
-    /// Its name on the command line and in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dhclient => "dhclient",
-        }
-    }
-
-    /// Parses what its hook received.
-    ///
-    /// # Errors
-    ///
-    /// When the event must be refused whole: no usable interface name, or an address that
-    /// no host can have. Lesser trouble drops a field and is listed in the result.
-    pub fn parse(self, raw: &RawEvent) -> Result<Parsed, Refusal> {
-        match self {
-            Self::Dhclient => dhclient::parse(raw),
-        }
-    }
-
     fn names() -> String {
         let names: Vec<&str> = Self::ALL.iter().map(|client| client.name()).collect();
         names.join(", ")

@@ -172,7 +172,9 @@ pub fn desired_state(
         if let Some(table) = table {
             if uplink.routes_known {
                 let others = found.iter().filter(|o| o.link.index != uplink.link.index);
-                state.routes.extend(table::routes(uplink, table, others));
+                state
+                    .routes
+                    .extend(table::routes(family, uplink, table, others));
             } else {
                 state
                     .kept_routes

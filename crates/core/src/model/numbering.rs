@@ -111,7 +111,7 @@ pub fn tables_to_read(
     let both = matches!(settings.tables, TableScheme::Position { .. });
     let advertised = match family {
         Family::Ipv4 if !both => BTreeSet::new(),
-        Family::Ipv4 | Family::Ipv6 => uplink::candidates6(host, book),
+        Family::Ipv4 | Family::Ipv6 => uplink::candidates6(host, book, settings),
     };
     let defaults = host
         .main

@@ -3,7 +3,7 @@
 use crate::address::Family;
 use crate::model::uplink::UplinkFacts;
 use crate::model::{Inputs, Purpose};
-use crate::numbers::TableId;
+use crate::numbers::{Priority, TableId};
 use crate::rule::{Rule, RuleAction, Selector};
 
 /// Where a row of the table leads.
@@ -65,6 +65,12 @@ impl Suppress {
             (Self::SplitDefault, Family::Ipv6) => Some(4),
         }
     }
+}
+
+/// The priority of the last rule of a selector, by the base priority.
+pub(super) fn last_priority(base: Priority) -> Priority {
+    let distances = ROWS.iter().map(|row| row.distance);
+    base.plus(distances.max().unwrap_or(0))
 }
 
 /// The longest prefix that the rule for table main passes over.

@@ -32,14 +32,11 @@ struct Builder<'a> {
 
 /// The routes of an uplink's table, in the order they have to be added.
 pub(super) fn routes<'a>(
+    family: Family,
     uplink: &UplinkFacts<'a>,
     table: TableId,
     others: impl Iterator<Item = &'a UplinkFacts<'a>>,
 ) -> Vec<(Route, Purpose)> {
-    let family = uplink
-        .sources
-        .first()
-        .map_or(Family::Ipv4, |s| Family::of_network(*s));
     let direct_routes = uplink.routes.iter().filter(|route| route.gateway.is_none());
     let direct = uplink.on_link.iter().copied();
     let mut builder = Builder {

@@ -15,6 +15,7 @@ use crate::model::{Inputs, Purpose};
 use crate::note::Note;
 use crate::numbers::ProtocolId;
 use crate::route::{ObservedRoute, RouteKind, RouterPreference};
+use crate::settings::{Settings, TableScheme};
 
 /// What is known about one uplink in one family.
 pub(super) struct UplinkFacts<'a> {
@@ -56,33 +57,28 @@ pub(super) struct LearnedDefault {
 /// Finds the uplinks of a family, by index. Interfaces that hold a lease and are no
 /// uplinks are noted.
 pub(super) fn find<'a>(inputs: Inputs<'a>, notes: &mut Vec<Note>) -> Vec<UplinkFacts<'a>> {
+    let delegated = delegated(inputs);
     let links = inputs.host.links.values().filter(|link| !link.loopback);
     links
-        .filter_map(|link| facts(inputs, link, notes))
+        .filter_map(|link| facts(inputs, link, &delegated, notes))
         .collect()
 }
 
-fn facts<'a>(inputs: Inputs<'a>, link: &'a Link, notes: &mut Vec<Note>) -> Option<UplinkFacts<'a>> {
+fn facts<'a>(
+    inputs: Inputs<'a>,
+    link: &'a Link,
+    delegated: &[(IfIndex, IpNetwork)],
+    notes: &mut Vec<Note>,
+) -> Option<UplinkFacts<'a>> {
     let Inputs {
         family,
         host,
         book,
         settings,
     } = inputs;
-    let device = link.device();
     let holds_lease = book.lease(link.index, family).is_some();
-    let has_default = defaults_in_main(host, link.index, family).next().is_some();
-    if let Some(master) = link.master {
-        if holds_lease {
-            let master = host.links.get(&master).map(|master| master.name.clone());
-            notes.push(Note::HasMaster { device, master });
-        }
-        return None;
-    }
-    if !link.up {
-        if holds_lease {
-            notes.push(Note::LinkDown { device });
-        }
+    if let Some(note) = unusable(host, link) {
+        notes.extend(holds_lease.then_some(note));
         return None;
     }
     let managed = settings.of(link).manage;
@@ -100,17 +96,38 @@ fn facts<'a>(inputs: Inputs<'a>, link: &'a Link, notes: &mut Vec<Note>) -> Optio
         Family::Ipv4 => uplink.learn4(inputs, notes),
         Family::Ipv6 => uplink.learn6(inputs, notes),
     }
-    let is_uplink = has_default || !uplink.sources.is_empty();
-    if is_uplink && settings.permanent_addresses {
-        let permanent = source_addresses(inputs, link.index).filter(|a| a.flags.permanent);
-        uplink
-            .sources
-            .extend(permanent.map(|a| IpNetwork::from(a.address.ip())));
+    // What lies in another interface's delegated prefix is behind this host, not before
+    // it: such a card is a port of the router's own network.
+    let is_inner = |prefix: &IpNetwork| {
+        let mut elsewhere = delegated.iter().filter(|(index, _)| *index != link.index);
+        elsewhere.any(|(_, delegated)| delegated != prefix && delegated.covers(*prefix))
+    };
+    uplink.sources.retain(|source| !is_inner(source));
+    uplink.on_link.retain(|prefix| !is_inner(prefix));
+    let has_default = defaults_in_main(host, link.index, family).next().is_some();
+    if !has_default && uplink.sources.is_empty() {
+        return None;
     }
-    if is_uplink && !managed && holds_lease {
+    if settings.permanent_addresses {
+        let permanent = source_addresses(inputs, link.index).filter(|a| a.flags.permanent);
+        let permanent = permanent.map(|a| IpNetwork::from(a.address.ip()));
+        uplink.sources.extend(permanent.filter(|a| !is_inner(a)));
+    }
+    if !managed && holds_lease {
+        let device = link.device();
         notes.push(Note::Unmanaged { device });
     }
-    is_uplink.then_some(uplink)
+    Some(uplink)
+}
+
+/// Why an interface cannot be an uplink, whatever it holds.
+fn unusable(host: &Host, link: &Link) -> Option<Note> {
+    let device = link.device();
+    if let Some(master) = link.master {
+        let master = host.links.get(&master).map(|master| master.name.clone());
+        return Some(Note::HasMaster { device, master });
+    }
+    (!link.up).then_some(Note::LinkDown { device })
 }
 
 impl UplinkFacts<'_> {
@@ -125,7 +142,7 @@ impl UplinkFacts<'_> {
         let lease = book.lease4(index).filter(|lease| {
             let address = lease.address.into();
             let is_there = host.has_address(index, address);
-            if !is_there {
+            if !is_there && !book.is_past(lease.expires) {
                 let device = self.link.device();
                 notes.push(Note::AddressMissing { device, address });
             }
@@ -142,10 +159,8 @@ impl UplinkFacts<'_> {
             self.take_lease(lease);
             return;
         }
-        if book.get(index, Family::Ipv4).is_none() {
-            self.sources = evident_sources(inputs, index);
-            self.routes_known = self.sources.is_empty();
-        }
+        self.sources = evident_sources(inputs, index);
+        self.routes_known = self.sources.is_empty();
         if settings.permanent_addresses {
             let seen = defaults_in_main(host, index, Family::Ipv4);
             let best = seen.min_by_key(|route| (route.metric, route.gateway));
@@ -199,20 +214,19 @@ impl UplinkFacts<'_> {
         self.sources
             .extend(dynamic.map(|a| IpNetwork::from(a.address.ip())));
         if let Some(lease) = book.lease6(index) {
-            for address in lease.addresses.keys() {
+            for (address, leased) in &lease.addresses {
                 let address = IpAddr::V6(*address);
                 if host.has_address(index, address) {
                     self.sources.insert(IpNetwork::from(address));
-                } else {
+                } else if !book.is_past(leased.expires) {
                     let device = self.link.device();
                     notes.push(Note::AddressMissing { device, address });
                 }
             }
             self.sources
                 .extend(lease.prefixes.keys().map(|prefix| IpNetwork::V6(*prefix)));
-        } else if book.get(index, Family::Ipv6).is_none() {
-            self.sources.extend(evident_sources(inputs, index));
         }
+        self.sources.extend(evident_sources(inputs, index));
 
         let seen = host.main.iter().filter(|route| {
             route.oif == Some(index)
@@ -293,16 +307,71 @@ fn source_addresses<'a>(
     })
 }
 
-/// Sources of an interface whose lease nobody told us of, by the evidence of our own
-/// rules: addresses that are still on it, and prefixes whose table leads through it. What
+/// The delegated prefixes of all interfaces, by lease or by evidence.
+fn delegated(inputs: Inputs<'_>) -> Vec<(IfIndex, IpNetwork)> {
+    if inputs.family == Family::Ipv4 {
+        return Vec::new();
+    }
+    let Inputs {
+        host,
+        book,
+        settings,
+        ..
+    } = inputs;
+    let leased = book.records().flat_map(|record| {
+        let lease = book
+            .lease6(record.index)
+            .filter(|_| record.family == Family::Ipv6);
+        let prefixes = lease.into_iter().flat_map(|lease| lease.prefixes.keys());
+        prefixes.map(|prefix| (record.index, IpNetwork::V6(*prefix)))
+    });
+    let ours = host.rules.iter().filter(|rule| {
+        rule.family == Family::Ipv6
+            && rule.from.is_some_and(is_delegated)
+            && settings.owns_rule(rule)
+    });
+    let routes = |table| {
+        host.own_tables
+            .iter()
+            .filter(move |route| route.table == table)
+    };
+    let through: BTreeSet<IfIndex> = ours
+        .flat_map(|rule| routes(rule.table))
+        .filter_map(|route| route.oif)
+        .collect();
+    let evident = through.into_iter().flat_map(|index| {
+        let sources = evident_sources(inputs, index).into_iter();
+        sources
+            .filter(|source| is_delegated(*source))
+            .map(move |prefix| (index, prefix))
+    });
+    leased.chain(evident).collect()
+}
+
+/// Whether a source is a prefix and no single address.
+fn is_delegated(source: IpNetwork) -> bool {
+    source.prefix() < Family::of_network(source).host_length()
+}
+
+/// Sources of an interface that nobody told us of yet, by the evidence of our own rules:
+/// addresses that are still on it, and prefixes whose table leads through it. What
 /// another interface's lease has is that one's.
 fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
     let Inputs {
         family,
         host,
+        book,
         settings,
-        ..
     } = inputs;
+    let lost = match book.get(index, family) {
+        None => &BTreeSet::new(),
+        Some(record) => match (&record.named_lost, &settings.tables) {
+            (Some(lost), TableScheme::IfIndex { .. }) => lost,
+            // A complete record leaves nothing to evidence, and tables that move with the
+            // positions tell too little of whose a rule was.
+            (None, _) | (_, TableScheme::Position { .. }) => return BTreeSet::new(),
+        },
+    };
     let leads_through = |table| {
         host.own_tables
             .iter()
@@ -314,7 +383,9 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
         .iter()
         .filter(|rule| rule.family == family && settings.owns_rule(rule));
     ours.filter_map(|rule| {
-        let source = rule.from.filter(|source| !leased.contains(source))?;
+        let source = rule
+            .from
+            .filter(|source| !leased.contains(source) && !lost.contains(source))?;
         let evident = if source.prefix() == family.host_length() {
             host.has_address(index, source.ip())
         } else {
@@ -361,11 +432,11 @@ fn defaults_in_main(
         .filter(move |r| r.oif == Some(index) && r.family() == family && r.is_default())
 }
 
-/// The interfaces that could be IPv6 uplinks, as far as links, addresses and leases tell:
-/// only their routes in table main are worth reading. One with a delegated prefix need not
-/// have a global address.
+/// The interfaces that could be IPv6 uplinks, as far as links, addresses, leases and our
+/// own rules tell: only their routes in table main are worth reading. One with a delegated
+/// prefix need not have a global address.
 #[must_use]
-pub fn candidates6(host: &Host, book: &LeaseBook) -> BTreeSet<IfIndex> {
+pub fn candidates6(host: &Host, book: &LeaseBook, settings: &Settings) -> BTreeSet<IfIndex> {
     let could_be = |index: &IfIndex| {
         host.links
             .get(index)
@@ -378,9 +449,17 @@ pub fn candidates6(host: &Host, book: &LeaseBook) -> BTreeSet<IfIndex> {
     // One whose lease is gone keeps its prefix and its router, which others go around.
     let known = |index: &IfIndex| book.get(*index, Family::Ipv6).is_some();
     let leased = host.links.keys().copied().filter(known);
+    // Rules of either family will do: it costs a look at routes, no more.
+    let ours = host.rules.iter().filter(|rule| settings.owns_rule(rule));
+    let names: BTreeSet<&str> = ours.filter_map(|rule| rule.oif.as_deref()).collect();
+    let named = host
+        .links
+        .values()
+        .filter(|link| names.contains(link.name.as_str()));
     global
         .map(|a| a.index)
         .chain(leased)
+        .chain(named.map(|link| link.index))
         .filter(could_be)
         .collect()
 }

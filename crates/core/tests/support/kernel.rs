@@ -48,8 +48,8 @@ impl Kernel {
         };
         host.addresses
             .retain(|a| is_read(Family::of_network(a.address)));
-        host.rules.retain(|rule| rule.family == family);
-        let candidates = candidates6(&host, book);
+        host.rules.retain(|rule| is_read(rule.family));
+        let candidates = candidates6(&host, book, settings);
         let main = self.routes.iter().filter(|route| {
             let wanted = match route.family() {
                 Family::Ipv4 => route.destination.prefix() == 0,
@@ -61,15 +61,14 @@ impl Kernel {
             route.table == TableId::MAIN && is_read(route.family()) && wanted
         });
         host.main = main.cloned().collect();
-        let tables = tables_to_read(family, &host, book, settings, &BTreeSet::new());
-        let own = self
-            .routes
-            .iter()
-            .filter(|route| tables.contains(&route.table));
-        host.own_tables = own
-            .filter(|route| route.family() == family)
-            .map(|route| self.shown(route))
-            .collect();
+        for read in Family::BOTH.into_iter().filter(|read| is_read(*read)) {
+            let tables = tables_to_read(read, &host, book, settings, &BTreeSet::new());
+            let own = self
+                .routes
+                .iter()
+                .filter(|route| tables.contains(&route.table) && route.family() == read);
+            host.own_tables.extend(own.map(|route| self.shown(route)));
+        }
         host
     }
 

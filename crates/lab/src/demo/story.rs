@@ -304,7 +304,7 @@ impl<'a, W: Write> Story<'a, W> {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
             monitor.announced(SILENCE);
-            let ask = async || Netlink::open()?.addresses(Family::Ipv6).await;
+            let ask = || Netlink::open()?.addresses(Family::Ipv6);
             let found = self.on_host(ask)?;
             if found
                 .iter()
@@ -450,17 +450,17 @@ impl<'a, W: Write> Story<'a, W> {
 
     fn reply_path(&self, card: &Card, family: Family) -> Result<Option<ReplyPath>, DemoError> {
         let (source, client) = (card.address(family), client(family));
-        let ask = async move || Netlink::open()?.route_get(source, client, None).await;
+        let ask = move || Netlink::open()?.route_get(source, client, None);
         Ok(self.on_host(ask)?)
     }
 
     /// The tables that rules of ours lead to for a card's addresses.
     fn tables_of(&self, card: &Card) -> Result<BTreeSet<(Family, TableId)>, DemoError> {
         let sources = Family::BOTH.map(|family| IpNetwork::from(card.address(family)));
-        let ask = async move || {
+        let ask = move || {
             let mut tables = BTreeSet::new();
             for family in Family::BOTH {
-                let rules = Netlink::open()?.rules(family).await?;
+                let rules = Netlink::open()?.rules(family)?;
                 let ours = rules.iter().filter(|rule| {
                     rule.protocol == TAG
                         && rule.table != TableId::MAIN
@@ -483,14 +483,9 @@ impl<'a, W: Write> Story<'a, W> {
 
     fn on_host<T: Send + 'static>(
         &self,
-        ask: impl AsyncFnOnce() -> Result<T, KernelError> + Send + 'static,
+        ask: impl FnOnce() -> Result<T, KernelError> + Send + 'static,
     ) -> Result<T, KernelError> {
-        self.fabric.host().run(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime.map_err(KernelError::Socket)?.block_on(ask())
-        })
+        self.fabric.host().run(ask)
     }
 
     /// How many packets with a wrong source the fabrics have dropped.

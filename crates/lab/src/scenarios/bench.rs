@@ -133,7 +133,7 @@ impl Bench for FakeBench {
 
 /// Removes what a scenario left behind, by the means under test, and panics when
 /// something stays.
-pub async fn tidy<B: Bench>(bench: &B) {
+pub fn tidy<B: Bench>(bench: &B) {
     let cards = bench.cards();
     for card in &cards {
         bench.set_up(card, true);
@@ -144,15 +144,14 @@ pub async fn tidy<B: Bench>(bench: &B) {
             Family::Ipv4 => MainRoutes::Ipv4Defaults,
             Family::Ipv6 => MainRoutes::Ipv6Of(links.clone()),
         };
-        let mut routes = table(bench, family, &TABLES).await;
-        let main = bench.kernel().main_routes(&which).await;
+        let mut routes = table(bench, family, &TABLES);
+        let main = bench.kernel().main_routes(&which);
         routes.extend(
             succeeded(main)
                 .into_iter()
                 .filter(|r| r.protocol != ProtocolId::KERNEL),
         );
         let mut operations: Vec<Operation> = foreign_to_kernel(bench, family)
-            .await
             .into_iter()
             .map(Operation::DeleteRule)
             .collect();
@@ -161,19 +160,19 @@ pub async fn tidy<B: Bench>(bench: &B) {
             device: None,
         };
         operations.extend(routes.into_iter().map(delete));
-        all_done(bench, &operations).await;
-        for address in succeeded(bench.kernel().addresses(family).await) {
+        all_done(bench, &operations);
+        for address in succeeded(bench.kernel().addresses(family)) {
             if links.contains(&address.index) && !is_link_local(address.address.ip()) {
                 bench.delete_address(address.index, address.address);
             }
         }
-        assert_eq!(foreign_to_kernel(bench, family).await, [], "rules stay");
-        assert_eq!(table(bench, family, &TABLES).await, [], "routes stay");
+        assert_eq!(foreign_to_kernel(bench, family), [], "rules stay");
+        assert_eq!(table(bench, family, &TABLES), [], "routes stay");
     }
 }
 
-async fn foreign_to_kernel<B: Bench>(bench: &B, family: Family) -> Vec<ObservedRule> {
-    let mut rules = succeeded(bench.kernel().rules(family).await);
+fn foreign_to_kernel<B: Bench>(bench: &B, family: Family) -> Vec<ObservedRule> {
+    let mut rules = succeeded(bench.kernel().rules(family));
     rules.retain(|rule| rule.protocol != ProtocolId::KERNEL);
     rules
 }
@@ -184,12 +183,12 @@ pub(super) fn succeeded<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
 }
 
 /// Makes changes and returns what became of each.
-pub(super) async fn run<B: Bench>(
+pub(super) fn run<B: Bench>(
     bench: &B,
     operations: &[Operation],
 ) -> Vec<Result<(), OperationError>> {
     let operations: Vec<&Operation> = operations.iter().collect();
-    let results = bench.kernel().execute(&operations, PROTOCOL).await;
+    let results = bench.kernel().execute(&operations, PROTOCOL);
     assert_eq!(
         results.len(),
         operations.len(),
@@ -199,35 +198,31 @@ pub(super) async fn run<B: Bench>(
 }
 
 /// Makes changes, all of which must succeed.
-pub(super) async fn all_done<B: Bench>(bench: &B, operations: &[Operation]) {
-    for (operation, result) in operations.iter().zip(run(bench, operations).await) {
+pub(super) fn all_done<B: Bench>(bench: &B, operations: &[Operation]) {
+    for (operation, result) in operations.iter().zip(run(bench, operations)) {
         assert!(result.is_ok(), "{operation:?}: {result:?}");
     }
 }
 
 /// Makes one change and returns its refusal.
 #[expect(clippy::panic, reason = "a scenario ends with a panic")]
-pub(super) async fn refusal<B: Bench>(bench: &B, operation: Operation) -> OperationError {
-    match run(bench, std::slice::from_ref(&operation)).await.pop() {
+pub(super) fn refusal<B: Bench>(bench: &B, operation: &Operation) -> OperationError {
+    match run(bench, std::slice::from_ref(operation)).pop() {
         Some(Err(error)) => error,
         other => panic!("{operation:?} is not refused: {other:?}"),
     }
 }
 
 /// The routes of some tables.
-pub(super) async fn table<B: Bench>(
-    bench: &B,
-    family: Family,
-    tables: &[TableId],
-) -> Vec<ObservedRoute> {
+pub(super) fn table<B: Bench>(bench: &B, family: Family, tables: &[TableId]) -> Vec<ObservedRoute> {
     let tables = tables.iter().copied().collect();
-    succeeded(bench.kernel().table_routes(family, &tables).await)
+    succeeded(bench.kernel().table_routes(family, &tables))
 }
 
 /// Panics unless a table holds just these routes of ours.
-pub(super) async fn assert_table<B: Bench>(bench: &B, in_table: TableId, wanted: &[Route]) {
+pub(super) fn assert_table<B: Bench>(bench: &B, in_table: TableId, wanted: &[Route]) {
     for family in Family::BOTH {
-        let seen = table(bench, family, &[in_table]).await;
+        let seen = table(bench, family, &[in_table]);
         let wanted: Vec<&Route> = wanted.iter().filter(|r| r.family() == family).collect();
         let all_met = wanted.iter().all(|wanted| {
             let is_it = |seen: &&ObservedRoute| wanted.is_met_by(seen) && seen.protocol == PROTOCOL;
@@ -241,8 +236,8 @@ pub(super) async fn assert_table<B: Bench>(bench: &B, in_table: TableId, wanted:
 }
 
 /// The rules of a family that are not the kernel's own.
-pub(super) async fn rules<B: Bench>(bench: &B, family: Family) -> Vec<ObservedRule> {
-    let mut rules = foreign_to_kernel(bench, family).await;
+pub(super) fn rules<B: Bench>(bench: &B, family: Family) -> Vec<ObservedRule> {
+    let mut rules = foreign_to_kernel(bench, family);
     for rule in &mut rules {
         // Bytes differ between kernels and say nothing more.
         rule.raw = RawRule::default();

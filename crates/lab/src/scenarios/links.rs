@@ -14,32 +14,32 @@ pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
         Scenario {
             name: "links and addresses are shown",
             why: "all that follows rests on them",
-            play: |bench| Box::pin(shows(bench)),
+            play: shows,
         },
         Scenario {
             name: "a link goes down and up",
             why: "its routes go and do not come back, its rules stay",
-            play: |bench| Box::pin(down_and_up(bench)),
+            play: down_and_up,
         },
         Scenario {
             name: "a link is unplugged",
             why: "its routes go, its rules are what leaks, and deleting the lost is success",
-            play: |bench| Box::pin(unplugged(bench)),
+            play: unplugged,
         },
         Scenario {
             name: "the last IPv4 address goes",
             why: "it takes the IPv4 routes of every table along, and nothing of IPv6",
-            play: |bench| Box::pin(last_address(bench)),
+            play: last_address,
         },
         Scenario {
             name: "one of two addresses goes",
             why: "the routes stay",
-            play: |bench| Box::pin(one_of_two(bench)),
+            play: one_of_two,
         },
         Scenario {
             name: "a plan is cut off anywhere",
             why: "running it again finishes it",
-            play: |bench| Box::pin(cut_off(bench)),
+            play: cut_off,
         },
     ]
 }
@@ -69,10 +69,10 @@ fn add_addresses<B: Bench>(bench: &B, card: &Device) {
     }
 }
 
-async fn shows<B: Bench>(bench: &B) {
+fn shows<B: Bench>(bench: &B) {
     let [card, other] = bench.cards();
     bench.set_up(&other, false);
-    let links = succeeded(bench.kernel().links().await);
+    let links = succeeded(bench.kernel().links());
     let link = |index| links.iter().find(|link| link.index == index);
     let up = link(card.index).map(|link| (link.device(), link.up, link.mac.is_some(), link.mtu));
     assert_eq!(up, Some((card.clone(), true, true, 1500)));
@@ -86,7 +86,7 @@ async fn shows<B: Bench>(bench: &B) {
     );
     add_addresses(bench, &card);
     for family in Family::BOTH {
-        let seen = succeeded(bench.kernel().addresses(family).await);
+        let seen = succeeded(bench.kernel().addresses(family));
         let address = numbers(family).address;
         let seen = seen.iter().find(|seen| seen.address == address);
         let seen = seen.map(|seen| {
@@ -101,58 +101,56 @@ async fn shows<B: Bench>(bench: &B) {
     }
 }
 
-async fn down_and_up<B: Bench>(bench: &B) {
+fn down_and_up<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     add_addresses(bench, &card);
     let (routes, operations) = whole_plan(&card);
-    all_done(bench, &operations).await;
-    assert_table(bench, TABLE, &routes).await;
+    all_done(bench, &operations);
+    assert_table(bench, TABLE, &routes);
     bench.set_up(&card, false);
-    assert_table(bench, TABLE, &[]).await;
+    assert_table(bench, TABLE, &[]);
     for family in Family::BOTH {
-        assert_eq!(rules(bench, family).await.len(), 2);
+        assert_eq!(rules(bench, family).len(), 2);
         let refused = refusal(
             bench,
-            Operation::AddRoute(route(numbers(family).subnet, None, &card)),
+            &Operation::AddRoute(route(numbers(family).subnet, None, &card)),
         );
-        let refused = refused.await;
         assert!(
             matches!(refused, OperationError::LinkDown(_)),
             "{refused:?}"
         );
     }
     bench.set_up(&card, true);
-    assert_table(bench, TABLE, &[]).await;
+    assert_table(bench, TABLE, &[]);
     // IPv6 addresses do not survive, IPv4 ones do.
     bench.add_address(&card, numbers(Family::Ipv6).address);
-    all_done(bench, &operations).await;
-    assert_table(bench, TABLE, &routes).await;
+    all_done(bench, &operations);
+    assert_table(bench, TABLE, &routes);
 }
 
-async fn unplugged<B: Bench>(bench: &B) {
+fn unplugged<B: Bench>(bench: &B) {
     let card = bench.add_link(name("late0"));
     add_addresses(bench, &card);
     let (routes, operations) = whole_plan(&card);
-    all_done(bench, &operations).await;
-    assert_table(bench, TABLE, &routes).await;
+    all_done(bench, &operations);
+    assert_table(bench, TABLE, &routes);
     let mut stale = Vec::new();
     for family in Family::BOTH {
-        stale.extend(table(bench, family, &[TABLE]).await);
+        stale.extend(table(bench, family, &[TABLE]));
     }
     bench.delete_link(&card);
-    assert_table(bench, TABLE, &[]).await;
+    assert_table(bench, TABLE, &[]);
     let delete = |route| Operation::DeleteRoute {
         route,
         device: None,
     };
-    all_done(bench, &stale.into_iter().map(delete).collect::<Vec<_>>()).await;
+    all_done(bench, &stale.into_iter().map(delete).collect::<Vec<_>>());
     for family in Family::BOTH {
-        assert_eq!(rules(bench, family).await.len(), 2);
+        assert_eq!(rules(bench, family).len(), 2);
         let refused = refusal(
             bench,
-            Operation::AddRoute(route(numbers(family).subnet, None, &card)),
+            &Operation::AddRoute(route(numbers(family).subnet, None, &card)),
         );
-        let refused = refused.await;
         assert!(
             matches!(refused, OperationError::LinkDown(_)),
             "{refused:?}"
@@ -160,64 +158,64 @@ async fn unplugged<B: Bench>(bench: &B) {
     }
 }
 
-async fn last_address<B: Bench>(bench: &B) {
+fn last_address<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     add_addresses(bench, &card);
     let (routes, operations) = whole_plan(&card);
-    all_done(bench, &operations).await;
+    all_done(bench, &operations);
     bench.delete_address(card.index, numbers(Family::Ipv4).address);
     let ipv6: Vec<_> = routes
         .into_iter()
         .filter(|r| r.family() == Family::Ipv6)
         .collect();
-    assert_table(bench, TABLE, &ipv6).await;
+    assert_table(bench, TABLE, &ipv6);
     bench.delete_address(card.index, numbers(Family::Ipv6).address);
-    assert_table(bench, TABLE, &ipv6).await;
+    assert_table(bench, TABLE, &ipv6);
     for family in Family::BOTH {
-        assert_eq!(rules(bench, family).await.len(), 2);
+        assert_eq!(rules(bench, family).len(), 2);
     }
 }
 
-async fn one_of_two<B: Bench>(bench: &B) {
+fn one_of_two<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     add_addresses(bench, &card);
     for family in Family::BOTH {
         bench.add_address(&card, numbers(family).second);
     }
     let (routes, operations) = whole_plan(&card);
-    all_done(bench, &operations).await;
+    all_done(bench, &operations);
     for family in Family::BOTH {
         bench.delete_address(card.index, numbers(family).second);
     }
-    assert_table(bench, TABLE, &routes).await;
+    assert_table(bench, TABLE, &routes);
 }
 
-async fn cut_off<B: Bench>(bench: &B) {
+fn cut_off<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     add_addresses(bench, &card);
     let (routes, operations) = whole_plan(&card);
     for length in 0..=operations.len() {
         let start = operations.get(..length).unwrap_or_default();
-        all_done(bench, start).await;
-        all_done(bench, &operations).await;
-        assert_table(bench, TABLE, &routes).await;
+        all_done(bench, start);
+        all_done(bench, &operations);
+        assert_table(bench, TABLE, &routes);
         for family in Family::BOTH {
             let source = Selector::From(numbers(family).address.ip().into());
             let bound = Selector::Oif(card.name.clone());
             let wanted = [source, bound].map(|selector| shown(&rule(family, 7630, selector)));
-            assert_eq!(rules(bench, family).await, wanted);
-            let seen = succeeded(bench.kernel().rules(family).await);
+            assert_eq!(rules(bench, family), wanted);
+            let seen = succeeded(bench.kernel().rules(family));
             let own = seen.into_iter().filter(|rule| rule.table == TABLE);
             let delete = |route| Operation::DeleteRoute {
                 route,
                 device: None,
             };
-            let stale = table(bench, family, &[TABLE]).await;
+            let stale = table(bench, family, &[TABLE]);
             let removal: Vec<_> = own
                 .map(Operation::DeleteRule)
                 .chain(stale.into_iter().map(delete))
                 .collect();
-            all_done(bench, &removal).await;
+            all_done(bench, &removal);
         }
     }
 }

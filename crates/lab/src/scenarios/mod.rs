@@ -14,9 +14,6 @@ mod rules;
 pub use bench::{Bench, FakeBench, tidy};
 pub use real::RealBench;
 
-use std::future::Future;
-use std::pin::Pin;
-
 /// One thing that must hold.
 pub struct Scenario<B> {
     /// Its name, in words.
@@ -24,7 +21,7 @@ pub struct Scenario<B> {
     /// Why it matters.
     pub why: &'static str,
     /// Plays it; panics when it does not hold.
-    pub play: for<'a> fn(&'a B) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
+    pub play: fn(&B),
 }
 
 /// All scenarios.

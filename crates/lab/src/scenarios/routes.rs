@@ -18,77 +18,77 @@ pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
         Scenario {
             name: "a route comes and goes",
             why: "existing on add and missing on delete are success",
-            play: |bench| Box::pin(comes_and_goes(bench)),
+            play: comes_and_goes,
         },
         Scenario {
             name: "a route is replaced",
             why: "a renewal may change router and MTU without a moment in between",
-            play: |bench| Box::pin(replaced(bench)),
+            play: replaced,
         },
         Scenario {
             name: "a gateway out of reach",
             why: "one bad route is refused and does not stop the others",
-            play: |bench| Box::pin(out_of_reach(bench)),
+            play: out_of_reach,
         },
         Scenario {
             name: "a gateway reached in its own table",
             why: "the gateway's host route goes in first and is enough",
-            play: |bench| Box::pin(reached_in_own_table(bench)),
+            play: reached_in_own_table,
         },
         Scenario {
             name: "a gateway marked on-link",
             why: "/32 leases have routers that nothing covers",
-            play: |bench| Box::pin(marked_onlink(bench)),
+            play: marked_onlink,
         },
         Scenario {
             name: "tables of every size",
             why: "numbers above 255 do not fit the message header, and tables are apart",
-            play: |bench| Box::pin(tables_of_every_size(bench)),
+            play: tables_of_every_size,
         },
         Scenario {
             name: "a table that does not exist",
             why: "the kernel says ENOENT, which means empty",
-            play: |bench| Box::pin(missing_table(bench)),
+            play: missing_table,
         },
         Scenario {
             name: "somebody else's routes stay",
             why: "what is not ours is never touched, even in our own table",
-            play: |bench| Box::pin(foreign_stays(bench)),
+            play: foreign_stays,
         },
         Scenario {
             name: "somebody else's routes of other kinds",
             why: "a blackhole has no device and must be seen, and go if asked",
-            play: |bench| Box::pin(other_kinds(bench)),
+            play: other_kinds,
         },
         Scenario {
             name: "two IPv6 routers of one metric",
             why: "both stay, and each can go alone",
-            play: |bench| Box::pin(siblings(bench)),
+            play: siblings,
         },
         Scenario {
             name: "an IPv6 replacement takes all routers of the metric",
             why: "the kernel replaces the whole set of next hops",
-            play: |bench| Box::pin(replaced_siblings(bench)),
+            play: replaced_siblings,
         },
         Scenario {
             name: "IPv6 metrics and preferences",
             why: "every default of the interface is copied with its rank",
-            play: |bench| Box::pin(ranks(bench)),
+            play: ranks,
         },
         Scenario {
             name: "the IPv4 defaults of table main",
             why: "they are found among all that starts at 0.0.0.0",
-            play: |bench| Box::pin(ipv4_defaults(bench)),
+            play: ipv4_defaults,
         },
         Scenario {
             name: "the IPv6 routes of table main by interface",
             why: "a few interfaces are asked for one by one, many at once",
-            play: |bench| Box::pin(ipv6_by_interface(bench)),
+            play: ipv6_by_interface,
         },
     ]
 }
 
-async fn comes_and_goes<B: Bench>(bench: &B) {
+fn comes_and_goes<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -99,23 +99,23 @@ async fn comes_and_goes<B: Bench>(bench: &B) {
             route(numbers.default, Some(router), &card),
         ];
         let add: Vec<_> = wanted.iter().cloned().map(Operation::AddRoute).collect();
-        all_done(bench, &add).await;
-        assert_table(bench, TABLE, &wanted).await;
-        all_done(bench, &add).await;
-        assert_table(bench, TABLE, &wanted).await;
+        all_done(bench, &add);
+        assert_table(bench, TABLE, &wanted);
+        all_done(bench, &add);
+        assert_table(bench, TABLE, &wanted);
         let delete = |route| Operation::DeleteRoute {
             route,
             device: None,
         };
-        let seen = table(bench, family, &[TABLE]).await;
+        let seen = table(bench, family, &[TABLE]);
         let delete: Vec<_> = seen.into_iter().map(delete).collect();
-        all_done(bench, &delete).await;
-        assert_table(bench, TABLE, &[]).await;
-        all_done(bench, &delete).await;
+        all_done(bench, &delete);
+        assert_table(bench, TABLE, &[]);
+        all_done(bench, &delete);
     }
 }
 
-async fn replaced<B: Bench>(bench: &B) {
+fn replaced<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -123,37 +123,37 @@ async fn replaced<B: Bench>(bench: &B) {
         let [old, new] = numbers
             .routers
             .map(|router| route(numbers.default, Some(router), &card));
-        all_done(bench, &[Operation::AddRoute(old.clone())]).await;
+        all_done(bench, &[Operation::AddRoute(old.clone())]);
         let new = Route {
             mtu: Some(1400),
             ..new
         };
-        all_done(bench, &[Operation::ReplaceRoute(new.clone())]).await;
-        assert_table(bench, TABLE, std::slice::from_ref(&new)).await;
+        all_done(bench, &[Operation::ReplaceRoute(new.clone())]);
+        assert_table(bench, TABLE, std::slice::from_ref(&new));
         let small = Route {
             mtu: Some(1300),
             ..new.clone()
         };
         // An addition with the same key does not change what is there.
-        all_done(bench, &[Operation::AddRoute(small.clone())]).await;
-        assert_table(bench, TABLE, std::slice::from_ref(&new)).await;
-        all_done(bench, &[Operation::ReplaceRoute(small.clone())]).await;
-        assert_table(bench, TABLE, std::slice::from_ref(&small)).await;
-        let seen = table(bench, family, &[TABLE]).await;
+        all_done(bench, &[Operation::AddRoute(small.clone())]);
+        assert_table(bench, TABLE, std::slice::from_ref(&new));
+        all_done(bench, &[Operation::ReplaceRoute(small.clone())]);
+        assert_table(bench, TABLE, std::slice::from_ref(&small));
+        let seen = table(bench, family, &[TABLE]);
         let delete = |route| Operation::DeleteRoute {
             route,
             device: None,
         };
-        all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>()).await;
+        all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>());
         // There is nothing to replace: it is added.
-        all_done(bench, &[Operation::ReplaceRoute(old.clone())]).await;
-        assert_table(bench, TABLE, std::slice::from_ref(&old)).await;
-        let seen = table(bench, family, &[TABLE]).await;
-        all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>()).await;
+        all_done(bench, &[Operation::ReplaceRoute(old.clone())]);
+        assert_table(bench, TABLE, std::slice::from_ref(&old));
+        let seen = table(bench, family, &[TABLE]);
+        all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>());
     }
 }
 
-async fn out_of_reach<B: Bench>(bench: &B) {
+fn out_of_reach<B: Bench>(bench: &B) {
     let [card, other] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -165,7 +165,7 @@ async fn out_of_reach<B: Bench>(bench: &B) {
         // In reach, but by the other card.
         let wrong = route(numbers.default, Some(router), &other);
         let operations = [bad, wrong, good.clone()].map(Operation::AddRoute);
-        let results = run(bench, &operations).await;
+        let results = run(bench, &operations);
         let [bad, wrong, fine] = results.as_slice() else {
             unreachable!("one result for each operation");
         };
@@ -175,11 +175,11 @@ async fn out_of_reach<B: Bench>(bench: &B) {
             "{wrong:?}"
         );
         assert!(fine.is_ok(), "{fine:?}");
-        assert_eq!(table(bench, family, &[TABLE]).await.len(), 1);
+        assert_eq!(table(bench, family, &[TABLE]).len(), 1);
     }
 }
 
-async fn reached_in_own_table<B: Bench>(bench: &B) {
+fn reached_in_own_table<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -189,19 +189,18 @@ async fn reached_in_own_table<B: Bench>(bench: &B) {
             route(numbers.default, Some(far), &card),
         ];
         let [way, default] = wanted.clone();
-        let refused = refusal(bench, Operation::AddRoute(default.clone())).await;
+        let refused = refusal(bench, &Operation::AddRoute(default.clone()));
         assert!(matches!(refused, OperationError::Refused(_)), "{refused:?}");
         all_done(
             bench,
             &[Operation::AddRoute(way), Operation::AddRoute(default)],
-        )
-        .await;
-        let seen = table(bench, family, &[TABLE]).await;
+        );
+        let seen = table(bench, family, &[TABLE]);
         assert_eq!(seen.len(), wanted.len(), "{seen:#?}");
     }
 }
 
-async fn marked_onlink<B: Bench>(bench: &B) {
+fn marked_onlink<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     let mut wanted = Vec::new();
     for family in Family::BOTH {
@@ -213,11 +212,11 @@ async fn marked_onlink<B: Bench>(bench: &B) {
         });
     }
     let add: Vec<_> = wanted.iter().cloned().map(Operation::AddRoute).collect();
-    all_done(bench, &add).await;
-    assert_table(bench, TABLE, &wanted).await;
+    all_done(bench, &add);
+    assert_table(bench, TABLE, &wanted);
 }
 
-async fn tables_of_every_size<B: Bench>(bench: &B) {
+fn tables_of_every_size<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -225,28 +224,28 @@ async fn tables_of_every_size<B: Bench>(bench: &B) {
             table,
             ..route(numbers.subnet, None, &card)
         });
-        all_done(bench, &wanted.clone().map(Operation::AddRoute)).await;
+        all_done(bench, &wanted.clone().map(Operation::AddRoute));
         for wanted in wanted {
-            let seen = table(bench, family, &[wanted.table]).await;
+            let seen = table(bench, family, &[wanted.table]);
             assert!(
                 matches!(seen.as_slice(), [one] if wanted.is_met_by(one)),
                 "{seen:#?}"
             );
         }
-        assert_eq!(table(bench, family, &TABLES).await.len(), TABLES.len());
+        assert_eq!(table(bench, family, &TABLES).len(), TABLES.len());
     }
 }
 
-async fn missing_table<B: Bench>(bench: &B) {
+fn missing_table<B: Bench>(bench: &B) {
     for family in Family::BOTH {
         for number in [77, 299, 4_000_000_000] {
-            let seen = table(bench, family, &[TableId::observed(number)]).await;
+            let seen = table(bench, family, &[TableId::observed(number)]);
             assert_eq!(seen, []);
         }
     }
 }
 
-async fn foreign_stays<B: Bench>(bench: &B) {
+fn foreign_stays<B: Bench>(bench: &B) {
     let [card, other] = bench.cards();
     for family in Family::BOTH {
         let numbers = numbers(family);
@@ -257,8 +256,8 @@ async fn foreign_stays<B: Bench>(bench: &B) {
         bench.add_route(&theirs);
         bench.add_route(&subnet);
         let ours = route(numbers.default, Some(router), &card);
-        all_done(bench, &[Operation::AddRoute(ours.clone())]).await;
-        let seen = table(bench, family, &[TABLE]).await;
+        all_done(bench, &[Operation::AddRoute(ours.clone())]);
+        let seen = table(bench, family, &[TABLE]);
         assert_eq!(seen.len(), 3, "{seen:#?}");
         let (mine, rest): (Vec<_>, Vec<_>) = seen
             .into_iter()
@@ -271,9 +270,9 @@ async fn foreign_stays<B: Bench>(bench: &B) {
             })
             .collect();
         // The second time nothing of ours is there, and theirs must not be taken for it.
-        all_done(bench, &mine).await;
-        all_done(bench, &mine).await;
-        assert_eq!(table(bench, family, &[TABLE]).await, rest);
+        all_done(bench, &mine);
+        all_done(bench, &mine);
+        assert_eq!(table(bench, family, &[TABLE]), rest);
         assert!(
             rest.contains(&theirs) && rest.contains(&subnet),
             "{rest:#?}"
@@ -281,7 +280,7 @@ async fn foreign_stays<B: Bench>(bench: &B) {
     }
 }
 
-async fn other_kinds<B: Bench>(bench: &B) {
+fn other_kinds<B: Bench>(bench: &B) {
     // RTN_BLACKHOLE of linux/rtnetlink.h.
     let kind = RouteKind::Other(6);
     let [card, _] = bench.cards();
@@ -292,37 +291,37 @@ async fn other_kinds<B: Bench>(bench: &B) {
     };
     bench.add_route(&hole);
     assert_eq!(
-        table(bench, Family::Ipv4, &[TABLE]).await,
+        table(bench, Family::Ipv4, &[TABLE]),
         std::slice::from_ref(&hole)
     );
     let delete = Operation::DeleteRoute {
         route: hole,
         device: None,
     };
-    all_done(bench, &[delete]).await;
-    assert_table(bench, TABLE, &[]).await;
+    all_done(bench, &[delete]);
+    assert_table(bench, TABLE, &[]);
 }
 
-async fn siblings<B: Bench>(bench: &B) {
+fn siblings<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     let one = route("::/0", Some("fe80::1"), &card);
     let two = route("::/0", Some("fe80::2"), &card);
     let both = [one.clone(), two.clone()];
-    all_done(bench, &both.clone().map(Operation::AddRoute)).await;
-    assert_table(bench, TABLE, &both).await;
-    all_done(bench, &both.clone().map(Operation::AddRoute)).await;
-    assert_table(bench, TABLE, &both).await;
-    let mut seen = table(bench, Family::Ipv6, &[TABLE]).await;
+    all_done(bench, &both.clone().map(Operation::AddRoute));
+    assert_table(bench, TABLE, &both);
+    all_done(bench, &both.clone().map(Operation::AddRoute));
+    assert_table(bench, TABLE, &both);
+    let mut seen = table(bench, Family::Ipv6, &[TABLE]);
     seen.retain(|seen| one.is_met_by(seen));
     let delete = |route| Operation::DeleteRoute {
         route,
         device: None,
     };
-    all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>()).await;
-    assert_table(bench, TABLE, &[two]).await;
+    all_done(bench, &seen.into_iter().map(delete).collect::<Vec<_>>());
+    assert_table(bench, TABLE, &[two]);
 }
 
-async fn replaced_siblings<B: Bench>(bench: &B) {
+fn replaced_siblings<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     let [one, two, three] =
         ["fe80::1", "fe80::2", "fe80::3"].map(|router| route("::/0", Some(router), &card));
@@ -331,12 +330,12 @@ async fn replaced_siblings<B: Bench>(bench: &B) {
         ..one.clone()
     };
     let add = [one, two, other_metric.clone()].map(Operation::AddRoute);
-    all_done(bench, &add).await;
-    all_done(bench, &[Operation::ReplaceRoute(three.clone())]).await;
-    assert_table(bench, TABLE, &[three, other_metric]).await;
+    all_done(bench, &add);
+    all_done(bench, &[Operation::ReplaceRoute(three.clone())]);
+    assert_table(bench, TABLE, &[three, other_metric]);
 }
 
-async fn ranks<B: Bench>(bench: &B) {
+fn ranks<B: Bench>(bench: &B) {
     let [card, _] = bench.cards();
     let ranks = [
         (100, "fe80::1", RouterPreference::High, None),
@@ -349,17 +348,14 @@ async fn ranks<B: Bench>(bench: &B) {
         mtu,
         ..route("::/0", Some(router), &card)
     });
-    all_done(bench, &wanted.clone().map(Operation::AddRoute)).await;
-    assert_table(bench, TABLE, &wanted).await;
+    all_done(bench, &wanted.clone().map(Operation::AddRoute));
+    assert_table(bench, TABLE, &wanted);
 }
 
-async fn ipv4_defaults<B: Bench>(bench: &B) {
+fn ipv4_defaults<B: Bench>(bench: &B) {
     let [card, other] = bench.cards();
     let kernel = bench.kernel();
-    assert_eq!(
-        succeeded(kernel.main_routes(&MainRoutes::Ipv4Defaults).await),
-        []
-    );
+    assert_eq!(succeeded(kernel.main_routes(&MainRoutes::Ipv4Defaults)), []);
     bench.add_address(&card, net("192.0.2.10/24"));
     bench.add_address(&other, net("198.51.100.10/24"));
     let main = TableId::MAIN;
@@ -380,12 +376,12 @@ async fn ipv4_defaults<B: Bench>(bench: &B) {
     for route in halves.iter().chain(&defaults) {
         bench.add_route(route);
     }
-    let mut seen = succeeded(kernel.main_routes(&MainRoutes::Ipv4Defaults).await);
+    let mut seen = succeeded(kernel.main_routes(&MainRoutes::Ipv4Defaults));
     seen.sort_by_key(|route| route.metric);
     assert_eq!(seen, defaults);
 }
 
-async fn ipv6_by_interface<B: Bench>(bench: &B) {
+fn ipv6_by_interface<B: Bench>(bench: &B) {
     let [card, other] = bench.cards();
     let main = TableId::MAIN;
     let routes = [
@@ -409,7 +405,7 @@ async fn ipv6_by_interface<B: Bench>(bench: &B) {
     ];
     for interfaces in questions {
         let which = MainRoutes::Ipv6Of(interfaces.clone());
-        let mut seen = succeeded(bench.kernel().main_routes(&which).await);
+        let mut seen = succeeded(bench.kernel().main_routes(&which));
         // The kernel's own come and go with duplicate address detection.
         seen.retain(|route| route.protocol != leaseroute_core::ProtocolId::KERNEL);
         seen.sort();

@@ -13,27 +13,27 @@ pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
         Scenario {
             name: "rules of every kind come and go",
             why: "existing on add and missing on delete are success, order is by priority",
-            play: |bench| Box::pin(come_and_go(bench)),
+            play: come_and_go,
         },
         Scenario {
             name: "the kernel's own rules",
             why: "an event must know whether the local rule is where it belongs",
-            play: |bench| Box::pin(kernels_own(bench)),
+            play: kernels_own,
         },
         Scenario {
             name: "somebody else's rules stay",
             why: "one that differs in a mark or in its maker only must not go for ours",
-            play: |bench| Box::pin(foreign_stay(bench)),
+            play: foreign_stay,
         },
         Scenario {
             name: "a rule with a mark goes alone",
             why: "the dumped message is sent back whole, so nothing else can match",
-            play: |bench| Box::pin(marked_goes_alone(bench)),
+            play: marked_goes_alone,
         },
         Scenario {
             name: "a rule without a source beside one with it",
             why: "the kernel takes the first for a repeat of the second and says it exists",
-            play: |bench| Box::pin(all_beside_some(bench)),
+            play: all_beside_some,
         },
     ]
 }
@@ -65,38 +65,38 @@ fn delete_all(rules: Vec<ObservedRule>) -> Vec<Operation> {
     rules.into_iter().map(Operation::DeleteRule).collect()
 }
 
-async fn come_and_go<B: Bench>(bench: &B) {
+fn come_and_go<B: Bench>(bench: &B) {
     for family in Family::BOTH {
         let wanted = of_every_kind(family);
         let mut add = wanted.clone().map(Operation::AddRule);
         add.reverse();
         for _ in 0..2 {
-            all_done(bench, &add).await;
-            let seen = rules(bench, family).await;
+            all_done(bench, &add);
+            let seen = rules(bench, family);
             assert_eq!(seen, wanted.each_ref().map(shown));
             for (wanted, seen) in wanted.iter().zip(&seen) {
                 assert!(wanted.is_met_by(seen), "{wanted} and {seen}");
             }
         }
         let by_message = delete_all(
-            succeeded(bench.kernel().rules(family).await)
+            succeeded(bench.kernel().rules(family))
                 .into_iter()
                 .filter(|rule| rule.protocol == PROTOCOL)
                 .collect(),
         );
-        all_done(bench, &by_message).await;
-        assert_eq!(rules(bench, family).await, []);
-        all_done(bench, &by_message).await;
+        all_done(bench, &by_message);
+        assert_eq!(rules(bench, family), []);
+        all_done(bench, &by_message);
         // From a file there is no message, only what it says.
-        all_done(bench, &add).await;
-        all_done(bench, &delete_all(wanted.each_ref().map(shown).to_vec())).await;
-        assert_eq!(rules(bench, family).await, []);
+        all_done(bench, &add);
+        all_done(bench, &delete_all(wanted.each_ref().map(shown).to_vec()));
+        assert_eq!(rules(bench, family), []);
     }
 }
 
-async fn kernels_own<B: Bench>(bench: &B) {
+fn kernels_own<B: Bench>(bench: &B) {
     for family in Family::BOTH {
-        let seen: Vec<_> = succeeded(bench.kernel().rules(family).await)
+        let seen: Vec<_> = succeeded(bench.kernel().rules(family))
             .iter()
             .map(|rule| (rule.priority.get(), rule.table))
             .collect();
@@ -108,7 +108,7 @@ async fn kernels_own<B: Bench>(bench: &B) {
     }
 }
 
-async fn foreign_stay<B: Bench>(bench: &B) {
+fn foreign_stay<B: Bench>(bench: &B) {
     for family in Family::BOTH {
         let source = numbers(family).address.ip().into();
         let ours = rule(family, 7630, Selector::From(source));
@@ -131,48 +131,48 @@ async fn foreign_stay<B: Bench>(bench: &B) {
         for rule in &theirs {
             bench.add_rule(rule);
         }
-        let mut before = rules(bench, family).await;
-        all_done(bench, &[Operation::AddRule(ours.clone())]).await;
-        assert_eq!(rules(bench, family).await.len(), before.len() + 1);
+        let mut before = rules(bench, family);
+        all_done(bench, &[Operation::AddRule(ours.clone())]);
+        assert_eq!(rules(bench, family).len(), before.len() + 1);
         let delete = delete_all(
-            succeeded(bench.kernel().rules(family).await)
+            succeeded(bench.kernel().rules(family))
                 .into_iter()
                 .filter(|rule| rule.protocol == PROTOCOL)
                 .collect(),
         );
         assert_eq!(delete.len(), 1);
-        all_done(bench, &delete).await;
-        all_done(bench, &delete).await;
-        let mut after = rules(bench, family).await;
+        all_done(bench, &delete);
+        all_done(bench, &delete);
+        let mut after = rules(bench, family);
         before.sort();
         after.sort();
         assert_eq!(after, before);
     }
 }
 
-async fn marked_goes_alone<B: Bench>(bench: &B) {
+fn marked_goes_alone<B: Bench>(bench: &B) {
     for family in Family::BOTH {
         let source = numbers(family).address.ip().into();
         let plain = rule(family, 7630, Selector::From(source));
-        all_done(bench, &[Operation::AddRule(plain.clone())]).await;
+        all_done(bench, &[Operation::AddRule(plain.clone())]);
         let marked = ObservedRule {
             mark: Some((0x10, 0xf0)),
             ..shown(&plain)
         };
         bench.add_rule(&marked);
-        assert_eq!(rules(bench, family).await, [shown(&plain), marked]);
+        assert_eq!(rules(bench, family), [shown(&plain), marked]);
         let delete = delete_all(
-            succeeded(bench.kernel().rules(family).await)
+            succeeded(bench.kernel().rules(family))
                 .into_iter()
                 .filter(|rule| rule.mark.is_some())
                 .collect(),
         );
-        all_done(bench, &delete).await;
-        assert_eq!(rules(bench, family).await, [shown(&plain)]);
+        all_done(bench, &delete);
+        assert_eq!(rules(bench, family), [shown(&plain)]);
     }
 }
 
-async fn all_beside_some<B: Bench>(bench: &B) {
+fn all_beside_some<B: Bench>(bench: &B) {
     for family in Family::BOTH {
         let some = rule(
             family,
@@ -180,11 +180,11 @@ async fn all_beside_some<B: Bench>(bench: &B) {
             Selector::From(numbers(family).address.ip().into()),
         );
         let all = rule(family, 7600, Selector::All);
-        all_done(bench, &[some.clone(), all.clone()].map(Operation::AddRule)).await;
-        assert_eq!(rules(bench, family).await, [shown(&some)]);
+        all_done(bench, &[some.clone(), all.clone()].map(Operation::AddRule));
+        assert_eq!(rules(bench, family), [shown(&some)]);
         // The other way round they are two.
-        all_done(bench, &delete_all(vec![shown(&some)])).await;
-        all_done(bench, &[all.clone(), some.clone()].map(Operation::AddRule)).await;
-        assert_eq!(rules(bench, family).await, [shown(&all), shown(&some)]);
+        all_done(bench, &delete_all(vec![shown(&some)]));
+        all_done(bench, &[all.clone(), some.clone()].map(Operation::AddRule));
+        assert_eq!(rules(bench, family), [shown(&all), shown(&some)]);
     }
 }

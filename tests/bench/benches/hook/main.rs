@@ -14,12 +14,13 @@ mod world;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
+use crate::error::BenchError;
 use crate::report::Report;
 use crate::scenarios::{ALL, Bench};
 
@@ -42,19 +43,10 @@ struct Arguments {
     #[arg(long, value_name = "PROGRAM")]
     against: Vec<PathBuf>,
     /// The hook that is judged.
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        default_value = "target/release/leaseroute-dhclient"
-    )]
+    #[arg(long, value_name = "PROGRAM", overrides_with = "hook")]
     hook: PathBuf,
     /// The folder with the compiled C programs.
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        default_value = "target/bench",
-        hide = true
-    )]
+    #[arg(long, value_name = "FOLDER", hide = true)]
     tools: PathBuf,
     /// The folder for state, on a tmpfs.
     #[arg(
@@ -64,9 +56,6 @@ struct Arguments {
         hide = true
     )]
     state: PathBuf,
-    /// What cargo adds for every benchmark.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 fn main() -> ExitCode {
@@ -81,14 +70,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// The whole path of a program, since it is started from other places.
+fn program(path: &Path) -> Result<PathBuf, BenchError> {
+    fs::canonicalize(path).map_err(|source| BenchError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let mut hooks = vec![("hook".to_owned(), fs::canonicalize(&arguments.hook)?)];
+    let mut hooks = vec![("hook".to_owned(), program(&arguments.hook)?)];
     for path in &arguments.against {
-        hooks.push((path.display().to_string(), fs::canonicalize(path)?));
+        hooks.push((path.display().to_string(), program(path)?));
     }
     let bench = Bench {
         hooks,
-        tools: fs::canonicalize(&arguments.tools)?,
+        tools: arguments.tools.clone(),
         root: arguments.state.clone(),
         rounds: arguments.rounds.into(),
     };
