@@ -233,8 +233,13 @@ pub fn removal(family: Family, host: &Host, settings: &Settings, only: Option<&L
     let ours: Vec<&ObservedRule> = seen.filter(|seen| settings.owns_rule(seen)).collect();
     let mut rules = ours.clone();
     if let Some(link) = only {
-        routes.retain(|route| route.oif == Some(link.index));
-        let tables = tables_of(link, &routes, &rules, settings);
+        let through: Vec<_> = routes
+            .iter()
+            .copied()
+            .filter(|route| route.oif == Some(link.index))
+            .collect();
+        let tables = tables_of(link, &through, &rules, settings);
+        routes.retain(|route| tables.contains(&route.table));
         let is_own = |rule: &ObservedRule| {
             tables.contains(&rule.table) || rule.oif.as_deref() == Some(link.name.as_str())
         };

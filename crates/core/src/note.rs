@@ -47,6 +47,15 @@ pub enum Note {
         /// How many there are.
         count: usize,
     },
+    /// A delegated prefix overlaps what another uplink has, so it is no source.
+    ContestedPrefix {
+        /// The interface of the lease.
+        device: Device,
+        /// The delegated prefix.
+        prefix: IpNetwork,
+        /// The uplink that has addresses in it.
+        holder: Device,
+    },
     /// A lease's route is shorter than /8: few servers mean that.
     WideRoute {
         /// The interface of the lease.
@@ -102,6 +111,7 @@ impl Note {
         let among = |device: &Device| interfaces.contains(&device.index);
         match self {
             Self::AddressMissing { device, .. }
+            | Self::ContestedPrefix { device, .. }
             | Self::WideRoute { device, .. }
             | Self::ForeignRoute { device, .. }
             | Self::HasMaster { device, .. }
@@ -160,6 +170,14 @@ impl fmt::Display for Note {
                 f,
                 "rules with our protocol {} have numbers that the configuration does not name; they are left, delete them if it was changed ({count}, the first: {rule})",
                 rule.protocol
+            ),
+            Self::ContestedPrefix {
+                device,
+                prefix,
+                holder,
+            } => write!(
+                f,
+                "the prefix {prefix} delegated to {device} overlaps what {holder} has and is left out: check the DHCP server of {device}"
             ),
             Self::WideRoute {
                 device,

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent, Settings,
+    Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent, RecordKey,
+    Settings,
 };
 use leaseroute_kernel::{Kernel, KernelError};
 use thiserror::Error;
@@ -282,6 +283,18 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
+    /// Writes a record. One that cannot be replaced must not be taken for true later, so it
+    /// goes: its interface's lease is unknown then.
+    fn remember(&self, work: &mut Work, book: &LeaseBook, key: RecordKey) {
+        let written = book
+            .get(key.0, key.1)
+            .map(|record| self.state.write_record(record));
+        if let Some(Err(error)) = written {
+            work.state_errors.push(error);
+            work.note(self.state.remove_record(key));
+        }
+    }
+
     /// Folds events into the book and reconciles the families that they concern.
     fn look(
         &self,
@@ -300,9 +313,8 @@ impl<K: Kernel> Engine<K> {
             work.note(self.state.remove_record(key));
         }
         for key in book.expire(now()) {
-            if let Some(record) = book.get(key.0, key.1) {
-                work.note(self.state.write_record(record));
-            }
+            families.insert(key.1);
+            self.remember(work, &book, key);
         }
         let mut touched = BTreeSet::new();
         let mut unknown = Vec::new();
@@ -316,9 +328,7 @@ impl<K: Kernel> Engine<K> {
                     touched.insert(key.0);
                     of = Some(key.0);
                     logging::folded(&event, changed);
-                    if let Some(record) = book.get(key.0, key.1) {
-                        work.note(self.state.write_record(record));
-                    }
+                    self.remember(work, &book, key);
                 }
                 Folded::NoSuchInterface(interface) => {
                     logging::no_such_interface(&interface, &event);

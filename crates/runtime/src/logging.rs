@@ -59,6 +59,8 @@ fn journal() -> Option<UnixDatagram> {
     }
     let socket = UnixDatagram::unbound().ok()?;
     socket.connect(JOURNAL).ok()?;
+    // A journal that does not read loses messages, but must not hold up a lease.
+    socket.set_nonblocking(true).ok()?;
     Some(socket)
 }
 
@@ -108,10 +110,11 @@ pub(crate) fn summary(event: &Event, reports: &[Report]) {
         changes.count(&report.done);
         active &= report.desired.active;
     }
-    let why = if active {
-        ""
-    } else {
-        " (fewer than two uplinks)"
+    let failed: usize = reports.iter().map(|report| report.failures.len()).sum();
+    let why = match (active, failed) {
+        (true, 0) => String::new(),
+        (false, 0) => " (fewer than two uplinks)".to_owned(),
+        (_, failed) => format!(", {failed} failed"),
     };
     info!(interface, %family, reason, "{interface}: {reason} ({family}): {changes}{why}");
 }
@@ -155,7 +158,7 @@ impl fmt::Display for Changes {
             separator = ", ";
         }
         if separator.is_empty() {
-            f.write_str("nothing to change")?;
+            f.write_str("no change")?;
         }
         Ok(())
     }

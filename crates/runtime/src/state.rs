@@ -13,13 +13,14 @@
 //! counts as not there.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseroute_core::{Event, Family, LeaseBook, RawEvent, Record, RecordKey};
+use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ use crate::lock::{self, Lock, Try};
 
 /// A temporary file that is older than this was left by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(60);
+
+/// The most that is read of one file, in bytes.
+const FILE_LIMIT: u64 = 4 << 20;
 
 /// The most events that one look into the inbox takes in.
 const INBOX_LIMIT: usize = 1024;
@@ -117,7 +121,7 @@ impl StateFolder {
     /// The outcome of the last run of a family that did anything.
     #[must_use]
     pub fn last_run(&self, family: Family) -> Option<LastRun> {
-        let text = fs::read(self.last_path(family)).ok()?;
+        let text = read_file(&self.last_path(family)).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
@@ -253,7 +257,7 @@ impl StateFolder {
     pub(crate) fn write_last(&self, family: Family, mut last: LastRun) -> Result<(), StateError> {
         last.runs = self.last_run(family).map_or(0, |before| before.runs) + 1;
         last.time = now();
-        write(&self.last_path(family), &last)
+        replace(&self.last_path(family), &self.path.join("inbox"), &last)
     }
 }
 
@@ -296,8 +300,8 @@ fn read_all<T: DeserializeOwned>(
         if found.len() == limit {
             break;
         }
-        let read =
-            fs::read(&path).and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
+        let read = read_file(&path)
+            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         match read {
             Ok(value) => found.push((path, value)),
             // Another run has taken it in meanwhile.
@@ -306,6 +310,26 @@ fn read_all<T: DeserializeOwned>(
         }
     }
     (found, errors)
+}
+
+/// Reads a regular file of a size that ours have. Anything else in its place could make
+/// the reader wait, or never end.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)?;
+    let size = file.metadata()?;
+    if !size.is_file() || size.len() > FILE_LIMIT {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not a file of ours",
+        ));
+    }
+    let mut text = Vec::with_capacity(usize::try_from(size.len()).unwrap_or_default());
+    file.take(FILE_LIMIT).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn remove_if_abandoned(path: &Path) {
@@ -318,8 +342,14 @@ fn remove_if_abandoned(path: &Path) {
     }
 }
 
-/// Replaces a file by rename.
+/// Writes a file beside others of its kind.
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError> {
+    replace(path, path.parent().unwrap_or(Path::new("/")), value)
+}
+
+/// Replaces a file by rename. Until then it is in `folder`, one that is looked through for
+/// what killed runs left.
+fn replace<T: Serialize>(path: &Path, folder: &Path, value: &T) -> Result<(), StateError> {
     let failed = |source| StateError {
         action: "write",
         path: path.to_owned(),
@@ -328,7 +358,6 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError> {
     let text = serde_json::to_vec(value)
         .map_err(io::Error::from)
         .map_err(failed)?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
     let mut file = tempfile::Builder::new()
         .prefix(TEMPORARY)
         .permissions(Permissions::from_mode(0o644))

@@ -20,6 +20,10 @@ const MAX_VALUE: usize = 64 * 1024;
 /// datagrams of this size (RFC 791), so less is a mistake or an attack.
 const MIN_MTU: u32 = 576;
 
+/// The shortest prefix that is believed to be delegated to one host: a whole provider's
+/// allocation is a /32 (RIPE-738).
+const MIN_DELEGATION: u8 = 32;
+
 /// DHCPv6's way to say "for ever" (RFC 8415 7.7).
 const FOR_EVER: u64 = 0xffff_ffff;
 
@@ -234,9 +238,8 @@ impl<'a> Fields<'a> {
         let prefix = text.split_once('/').and_then(|(address, length)| {
             let address: Ipv6Addr = address.parse().ok()?;
             let network = Ipv6Network::new(address, length.parse().ok()?).ok()?;
-            let possible = network.prefix() > 3
-                && is_unicast_host(address.into())
-                && !is_link_local(address.into());
+            let possible = (MIN_DELEGATION..128).contains(&network.prefix())
+                && (is_global_unicast(network.network()) || network.network().is_unique_local());
             possible.then(|| Ipv6Network::new(network.network(), network.prefix()).ok())?
         });
         match prefix {
@@ -247,6 +250,12 @@ impl<'a> Fields<'a> {
             }),
         }
     }
+}
+
+/// Whether an address lies in 2000::/3, all that is given out globally (RFC 4291 2.4).
+fn is_global_unicast(address: Ipv6Addr) -> bool {
+    let [first, ..] = address.octets();
+    first >> 5 == 0b001
 }
 
 /// Whether an address can be a next hop.

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::address::Family;
 use crate::book::LeaseBook;
 use crate::host::Host;
-use crate::interface::{Device, IfIndex};
+use crate::interface::Device;
 use crate::lease::RouteOption;
 use crate::note::Note;
 use crate::numbers::TableId;
@@ -54,6 +54,12 @@ pub enum Purpose {
         /// The other uplink.
         device: Device,
     },
+    /// A prefix of the host's own networks (containers, VPNs) that a shorter prefix of
+    /// the table would hide.
+    Inner {
+        /// The interface it is on.
+        device: Device,
+    },
     /// The interface's own default route.
     Default,
     /// A rule for one selector of an interface.
@@ -83,6 +89,7 @@ impl fmt::Display for Purpose {
             Self::LeaseRoute { option } => write!(f, "route of the lease ({option})"),
             Self::AdvertisedRoute => f.write_str("route of the router advertisement"),
             Self::Neighbour { device } => write!(f, "prefix of {device}, by the own gateway"),
+            Self::Inner { device } => write!(f, "prefix of {device} on this host"),
             Self::Default => f.write_str("own default"),
             Self::Rule { device, why } => write!(f, "{device}: {why}"),
             Self::LocalFirst => f.write_str("the host's own addresses first"),
@@ -166,6 +173,7 @@ pub fn desired_state(
         kept_routes: Vec::new(),
         notes,
     };
+    let inner = uplink::inner_prefixes(inputs, &found);
     for uplink in &found {
         let table = tables.get(&uplink.link.index).copied();
         let table = table.filter(|_| active && uplink.managed && !uplink.sources.is_empty());
@@ -174,11 +182,9 @@ pub fn desired_state(
                 let others = found.iter().filter(|o| o.link.index != uplink.link.index);
                 state
                     .routes
-                    .extend(table::routes(family, uplink, table, others));
+                    .extend(table::routes(family, uplink, table, others, &inner));
             } else {
-                state
-                    .kept_routes
-                    .extend(kept(inputs, table, uplink.link.index));
+                state.kept_routes.extend(kept(inputs, table));
             }
             state.rules.extend(rules::of(inputs, uplink, table));
         }
@@ -194,7 +200,7 @@ pub fn desired_state(
 }
 
 /// Our routes in the table of an interface whose lease is unknown.
-fn kept(inputs: Inputs<'_>, table: TableId, index: IfIndex) -> impl Iterator<Item = ObservedRoute> {
+fn kept(inputs: Inputs<'_>, table: TableId) -> impl Iterator<Item = ObservedRoute> {
     let Inputs {
         family,
         host,
@@ -202,10 +208,7 @@ fn kept(inputs: Inputs<'_>, table: TableId, index: IfIndex) -> impl Iterator<Ite
         ..
     } = inputs;
     let ours = host.own_tables.iter().filter(move |route| {
-        route.table == table
-            && route.family() == family
-            && route.oif == Some(index)
-            && settings.owns_route(route)
+        route.table == table && route.family() == family && settings.owns_route(route)
     });
     ours.cloned()
 }

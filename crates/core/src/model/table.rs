@@ -1,7 +1,8 @@
 //! Fills the own table of one uplink.
 //!
 //! For one prefix the first of these counts: on-link, the lease's routes, another uplink's
-//! prefix by the own gateway, the default. Routes come in the order in which the kernel
+//! prefix by the own gateway, the default. Where one of these is shorter than a prefix of
+//! the host's own networks (containers, VPNs), that one is copied beside it. Routes come in the order in which the kernel
 //! accepts them: a gateway is looked for in the route's own table first.
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 
 use crate::address::{Family, NetworkExt as _, is_link_local};
+use crate::interface::Device;
 use crate::model::uplink::{LearnedDefault, UplinkFacts};
 use crate::model::{Purpose, rules};
 use crate::numbers::TableId;
@@ -36,6 +38,7 @@ pub(super) fn routes<'a>(
     uplink: &UplinkFacts<'a>,
     table: TableId,
     others: impl Iterator<Item = &'a UplinkFacts<'a>>,
+    inner: &[(IpNetwork, Device)],
 ) -> Vec<(Route, Purpose)> {
     let direct_routes = uplink.routes.iter().filter(|route| route.gateway.is_none());
     let direct = uplink.on_link.iter().copied();
@@ -51,6 +54,7 @@ pub(super) fn routes<'a>(
         by_gateway: Vec::new(),
     };
     builder.fill(others);
+    builder.add_inner(inner);
     builder.on_link.append(&mut builder.by_gateway);
     builder.on_link
 }
@@ -140,14 +144,35 @@ impl Builder<'_> {
         }
     }
 
+    /// Prefixes of containers, VPNs and the like on this host, where a shorter prefix of
+    /// this table would draw their traffic to the gateway before table main is asked.
+    fn add_inner(&mut self, inner: &[(IpNetwork, Device)]) {
+        for (prefix, device) in inner {
+            let shadows = |taken: &IpNetwork| taken != prefix && taken.covers(*prefix);
+            if self.taken.iter().any(shadows) && !self.taken.contains(prefix) {
+                let route = Route {
+                    device: device.clone(),
+                    mtu: None,
+                    ..self.route(*prefix, None, self.metric())
+                };
+                let device = device.clone();
+                self.on_link.push((route, Purpose::Inner { device }));
+            }
+        }
+    }
+
+    /// The metric of routes that bring none of their own.
+    fn metric(&self) -> u32 {
+        match self.family {
+            Family::Ipv4 => 0,
+            Family::Ipv6 => METRIC6,
+        }
+    }
+
     /// Adds a route unless its prefix has one already.
     fn add(&mut self, destination: IpNetwork, gateway: Option<IpAddr>, purpose: Purpose) {
         if self.taken.insert(destination) {
-            let metric = match self.family {
-                Family::Ipv4 => 0,
-                Family::Ipv6 => METRIC6,
-            };
-            let route = self.route(destination, gateway, metric);
+            let route = self.route(destination, gateway, self.metric());
             self.push(route, purpose);
         }
     }

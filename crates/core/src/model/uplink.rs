@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
 use crate::book::LeaseBook;
 use crate::host::{Host, Link, LinkAddress};
-use crate::interface::IfIndex;
+use crate::interface::{Device, IfIndex};
 use crate::lease::{Lease, Lease4};
 use crate::model::{Inputs, Purpose};
 use crate::note::Note;
@@ -227,6 +227,16 @@ impl UplinkFacts<'_> {
                 .extend(lease.prefixes.keys().map(|prefix| IpNetwork::V6(*prefix)));
         }
         self.sources.extend(evident_sources(inputs, index));
+        self.sources.retain(|source| {
+            let holder = is_delegated(*source).then(|| contested(inputs, index, *source));
+            let holder = holder.flatten();
+            notes.extend(holder.clone().map(|holder| Note::ContestedPrefix {
+                device: self.link.device(),
+                prefix: *source,
+                holder,
+            }));
+            holder.is_none()
+        });
 
         let seen = host.main.iter().filter(|route| {
             route.oif == Some(index)
@@ -307,6 +317,48 @@ fn source_addresses<'a>(
     })
 }
 
+/// The on-link prefixes of interfaces that are no uplinks: containers, VPNs and other
+/// networks that this host is a router or a member of.
+pub(super) fn inner_prefixes(
+    inputs: Inputs<'_>,
+    found: &[UplinkFacts<'_>],
+) -> Vec<(IpNetwork, Device)> {
+    let Inputs { family, host, .. } = inputs;
+    let is_uplink = |link: &Link| found.iter().any(|u| u.link.index == link.index);
+    let links = host
+        .links
+        .values()
+        .filter(|link| !link.loopback && unusable(host, link).is_none() && !is_uplink(link));
+    let prefixes = links.flat_map(|link| {
+        let addresses = host.addresses_of(link.index, family);
+        let prefixes: BTreeSet<_> = addresses.filter_map(|a| on_link_prefix(a, None)).collect();
+        prefixes.into_iter().map(|prefix| (prefix, link.device()))
+    });
+    let mut seen = BTreeSet::new();
+    prefixes
+        .filter(|(prefix, _)| seen.insert(*prefix))
+        .collect()
+}
+
+/// Another interface with a default route of its own whose addresses a delegated prefix
+/// holds, or whose on-link prefix holds it: such a delegation would take that one's
+/// packets away, and a network does not delegate what is another's.
+fn contested(inputs: Inputs<'_>, index: IfIndex, prefix: IpNetwork) -> Option<Device> {
+    let Inputs { host, .. } = inputs;
+    let mut others = host.links.values().filter(|link| link.index != index);
+    let is_other = others.find(|link| {
+        let mut addresses = host.addresses_of(link.index, Family::Ipv6);
+        defaults_in_main(host, link.index, Family::Ipv6)
+            .next()
+            .is_some()
+            && addresses.any(|a| {
+                let on_link = on_link_prefix(a, None);
+                prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
+            })
+    });
+    is_other.map(Link::device)
+}
+
 /// The delegated prefixes of all interfaces, by lease or by evidence.
 fn delegated(inputs: Inputs<'_>) -> Vec<(IfIndex, IpNetwork)> {
     if inputs.family == Family::Ipv4 {
@@ -345,7 +397,9 @@ fn delegated(inputs: Inputs<'_>) -> Vec<(IfIndex, IpNetwork)> {
             .filter(|source| is_delegated(*source))
             .map(move |prefix| (index, prefix))
     });
-    leased.chain(evident).collect()
+    let uncontested =
+        |(index, prefix): &(IfIndex, IpNetwork)| contested(inputs, *index, *prefix).is_none();
+    leased.chain(evident).filter(uncontested).collect()
 }
 
 /// Whether a source is a prefix and no single address.
