@@ -64,7 +64,12 @@ pub(crate) enum Reads {
 pub(crate) struct Channel {
     socket: Socket,
     sequence: u32,
-    buffer: Vec<u8>,
+    outgoing: Vec<u8>,
+    /// What the last read filled the beginning of. Kept at its size, so that it is cleared
+    /// once and not for each read.
+    incoming: Vec<u8>,
+    /// How much of it the last read filled, in bytes.
+    filled: usize,
     /// Whether every request was answered to its end.
     idle: bool,
     /// Whether the socket ever read with a large buffer.
@@ -79,7 +84,9 @@ impl Channel {
         Ok(Self {
             socket: open_socket().map_err(KernelError::Socket)?,
             sequence: 0,
-            buffer: Vec::with_capacity(PAGE),
+            outgoing: Vec::new(),
+            incoming: vec![0; PAGE],
+            filled: 0,
             idle: true,
             has_read_large: false,
             pieces: 0,
@@ -146,7 +153,7 @@ impl Channel {
         loop {
             self.receive(reads)?;
             let mut has_contents = false;
-            for message in Messages(&self.buffer) {
+            for message in Messages(self.incoming.get(..self.filled).unwrap_or_default()) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
                     continue;
@@ -170,7 +177,7 @@ impl Channel {
             self.pieces += usize::from(has_contents);
             // A datagram with much room left is the last one but for the end of the dump,
             // and reading that is cheaper than another socket.
-            if enough && self.buffer.len() > PAGE / 2 {
+            if enough && self.filled > PAGE / 2 {
                 return Ok((!interrupted).then_some(found));
             }
         }
@@ -193,7 +200,7 @@ impl Channel {
         self.send(std::slice::from_ref(request))?;
         loop {
             self.receive(Reads::Small)?;
-            for message in Messages(&self.buffer) {
+            for message in Messages(self.incoming.get(..self.filled).unwrap_or_default()) {
                 let message = message?;
                 if message.sequence_number() != self.sequence {
                     continue;
@@ -234,7 +241,7 @@ impl Channel {
         let mut left = batch.len();
         while left > 0 {
             self.receive(Reads::Small)?;
-            for message in Messages(&self.buffer) {
+            for message in Messages(self.incoming.get(..self.filled).unwrap_or_default()) {
                 let message = message?;
                 if message.message_type() != NLMSG_ERROR {
                     continue;
@@ -260,19 +267,19 @@ impl Channel {
         }
         self.idle = false;
         let first = self.sequence.wrapping_add(1);
-        self.buffer.clear();
+        self.outgoing.clear();
         for Request(request) in requests {
             self.sequence = self.sequence.wrapping_add(1);
-            let start = self.buffer.len();
-            self.buffer.extend_from_slice(request);
-            if let Some(message) = self.buffer.get_mut(start..) {
+            let start = self.outgoing.len();
+            self.outgoing.extend_from_slice(request);
+            if let Some(message) = self.outgoing.get_mut(start..) {
                 NetlinkBuffer::new(message).set_sequence_number(self.sequence);
             }
-            let end = self.buffer.len().next_multiple_of(ALIGNMENT);
-            self.buffer.resize(end, 0);
+            let end = self.outgoing.len().next_multiple_of(ALIGNMENT);
+            self.outgoing.resize(end, 0);
         }
         let kernel = SocketAddr::new(0, 0);
-        self.socket.send_to(&self.buffer, &kernel, 0)?;
+        self.socket.send_to(&self.outgoing, &kernel, 0)?;
         Ok(first)
     }
 
@@ -280,12 +287,15 @@ impl Channel {
     fn receive(&mut self, reads: Reads) -> io::Result<()> {
         self.has_read_large |= reads == Reads::Large;
         // What the socket gathered for an earlier large read must fit, too.
-        self.buffer
-            .resize(if self.has_read_large { MOST } else { PAGE }, 0);
+        if self.has_read_large && self.incoming.len() < MOST {
+            self.incoming.resize(MOST, 0);
+        }
+        let most = if self.has_read_large { MOST } else { PAGE };
         loop {
-            match self.socket.recv(&mut self.buffer.as_mut_slice(), 0) {
+            let mut free = self.incoming.get_mut(..most).unwrap_or_default();
+            match self.socket.recv(&mut free, 0) {
                 Ok(length) => {
-                    self.buffer.truncate(length);
+                    self.filled = length.min(most);
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
