@@ -1,7 +1,8 @@
 //! The only part of leaseroute that speaks rtnetlink.
 //!
-//! Other crates see the [`Kernel`] trait and core's types; `convert` is the one file that
-//! knows the library's messages.
+//! Other crates see the [`Kernel`] trait and core's types; of what serves it, `convert` is
+//! the one file that knows the library's messages. `topology` builds networks for the bench
+//! and the demonstration and is used by nothing else.
 
 mod channel;
 mod convert;
