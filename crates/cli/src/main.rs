@@ -78,7 +78,7 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
         ),
         Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
         Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
-        Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr)),
+        Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr).into()),
         Request::Demo => demo(),
     }
 }

@@ -1,10 +1,5 @@
 //! The exit hook of ISC dhclient, started by the shim that dhclient's script sources.
 
-use std::process::ExitCode;
+#![cfg_attr(all(target_os = "linux", target_env = "gnu"), no_main)]
 
-use leaseroute_core::Client;
-use leaseroute_runtime::logging::Sink;
-
-fn main() -> ExitCode {
-    leaseroute_runtime::hook::run(Client::Dhclient, "leaseroute-dhclient", Sink::Journal)
-}
+leaseroute_runtime::hook_program!(Dhclient, "leaseroute-dhclient");

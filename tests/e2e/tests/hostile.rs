@@ -109,6 +109,39 @@ fn impossible_events_are_refused_whole() {
     assert!(!machine.path("/run/pwned").exists());
 }
 
+/// What a caller may do to a program's standard descriptors.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn closed_descriptors_and_readers_that_left_cost_nothing() {
+    let (machine, good) = settled();
+    // Then some of the log comes while the lock is held.
+    machine.write(
+        "/etc/leaseroute/config.toml",
+        "[log]\nlevel = \"debug\"\n",
+        0o644,
+    );
+    for (what, script) in [
+        ("all closed", "exec <&- >&- 2>&-; exec \"$0\""),
+        ("output closed", "exec >&- 2>&-; exec \"$0\""),
+        (
+            "nobody reads the log",
+            "{ sleep 0.3; \"$0\"; echo $? >/run/status; } 2>&1 | true; \
+             exit \"$(cat /run/status)\"",
+        ),
+    ] {
+        machine.shell("ip -4 rule flush; ip -4 rule add table main pref 32766");
+        let mut shell = machine.command("sh");
+        shell
+            .args(["-c", script, PROGRAM])
+            .envs(good.iter().cloned());
+        let status = machine.output(shell).status;
+        assert!(status.success(), "{what}: {status}");
+        machine.wait_own(V4, &machine.faces(V4));
+        let strange = machine.shell("find /run/leaseroute -name lock -size +0");
+        assert_eq!(strange, "", "{what}: the log is in the lock");
+    }
+}
+
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn bad_fields_are_dropped_and_named() {
