@@ -81,6 +81,17 @@ pub(crate) struct LeaseArgs {
     /// The client whose hook the event is for
     #[arg(long, value_name = "CLIENT", default_value_t = Client::Dhclient, requires = "lease")]
     pub(crate) client: Client,
+    /// An argument of the client's hook, where it gets any; once for each
+    #[arg(
+        long = "argument",
+        value_name = "VALUE",
+        requires = "lease",
+        allow_hyphen_values = true
+    )]
+    pub(crate) arguments: Vec<String>,
+    /// The lease file that the client keeps, where its hook has to read it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "lease")]
+    pub(crate) client_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

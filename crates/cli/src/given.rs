@@ -45,15 +45,13 @@ impl Given {
             },
         };
         Self {
-            raw: record.event.unwrap_or_else(|| RawEvent {
-                client,
-                arguments: Vec::new(),
-                variables: BTreeMap::new(),
-            }),
+            raw: record
+                .event
+                .unwrap_or_else(|| RawEvent::new(client, BTreeMap::new())),
             known: Some(Event {
                 interface: record.name.into(),
                 reason: reason.to_owned(),
-                change,
+                changes: vec![change],
             }),
         }
     }

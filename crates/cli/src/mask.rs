@@ -12,12 +12,13 @@ use serde_json::Value;
 
 /// Variables with these words in their names go, whatever they hold: identifiers look
 /// like numbers, and a host may be called "10".
-const PRIVATE: [&str; 12] = [
+const PRIVATE: [&str; 13] = [
     "host_name",
     "hostname",
     "domain",
     "fqdn",
     "client_id",
+    "clientid",
     "duid",
     "iaid",
     "user_class",
@@ -29,9 +30,22 @@ const PRIVATE: [&str; 12] = [
 
 /// Hides what an event says beyond numbers and addresses.
 pub(crate) fn event(event: &mut RawEvent) {
-    event.arguments.clear();
-    let is_private = |name: &str| PRIVATE.iter().any(|word| name.contains(word));
     let client = event.client;
+    if !client.takes_arguments() {
+        event.arguments.clear();
+    }
+    let is_private = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        PRIVATE.iter().any(|word| name.contains(word))
+    };
+    if let Some(lease) = &mut event.lease_file {
+        let is_open = |line: &&str| {
+            let (name, value) = line.split_once('=').unwrap_or((line, line));
+            !is_private(name) && value.bytes().all(is_numeric)
+        };
+        let open: Vec<&str> = lease.lines().filter(is_open).collect();
+        *lease = open.join("\n");
+    }
     event
         .variables
         .retain(|name, _| client.describes_lease(name) && !is_private(name));
@@ -152,13 +166,19 @@ mod tests {
             ("new_root_path", "server:/secret"),
             ("PIN", "1234"),
         ];
+        let lease_file = "# Private.\nADDRESS=192.0.2.10\nCLIENTID=ff000000\nHOSTNAME=beef\n\
+            CLASSLESS_ROUTES=0.0.0.0/0,192.0.2.1\nDOMAINNAME=secret.example\n";
         let pair = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
         let mut raw = RawEvent {
-            client: Client::Dhclient,
             arguments: vec!["secret".to_owned()],
-            variables: variables.map(pair).into(),
+            lease_file: Some(lease_file.to_owned()),
+            ..RawEvent::new(Client::Dhclient, variables.map(pair).into())
         };
         event(&mut raw);
+        assert_eq!(
+            raw.lease_file.as_deref(),
+            Some("ADDRESS=192.0.2.10\nCLASSLESS_ROUTES=0.0.0.0/0,192.0.2.1")
+        );
         let kept: Vec<(&str, &str)> = raw
             .variables
             .iter()

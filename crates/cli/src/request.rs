@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
-use leaseroute_core::{Client, Family, Host, InterfaceRef};
+use leaseroute_core::{Client, Family, Host, InterfaceRef, RawEvent};
 use leaseroute_runtime::capture;
 use serde::de::DeserializeOwned;
 
@@ -181,7 +181,12 @@ fn events(args: &LeaseArgs) -> Result<Vec<Given>, CliError> {
         return Ok(checked(path, &bytes)?.into_given(args.client));
     }
     let text = String::from_utf8_lossy(&bytes);
-    Ok(vec![Given::event(capture::text(args.client, &text))])
+    let lease_file = args.client_file.as_deref().map(read).transpose()?;
+    Ok(vec![Given::event(RawEvent {
+        arguments: args.arguments.clone(),
+        lease_file: lease_file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        ..capture::text(args.client, &text)
+    })])
 }
 
 /// A snapshot of a host: by itself, or within a report.

@@ -44,7 +44,7 @@ impl fmt::Display for EventView {
                 event.reason,
                 self.client,
                 event.interface,
-                event.change.family()
+                event.family_names()
             )?,
             None => writeln!(f, "# event of {}: its reason changes no lease", self.client)?,
         }

@@ -79,7 +79,7 @@ impl World {
             let parsed = given.parse()?;
             if let Some(event) = &parsed.event {
                 self.fold(event, &given.raw, now)?;
-                families.push(event.change.family());
+                families.extend(event.families());
             }
             views.push(EventView::new(&given.raw, parsed));
         }
@@ -90,7 +90,7 @@ impl World {
 
     fn fold(&mut self, event: &Event, raw: &RawEvent, now: u64) -> Result<(), CliError> {
         match self.book.fold(event, Some(raw.clone()), &self.host, now) {
-            Folded::Recorded { .. } => Ok(()),
+            Folded::TakenIn(_) => Ok(()),
             Folded::NoSuchInterface(name) => Err(CliError::NoInterface(name)),
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Family;
 use crate::event::{Event, LeaseChange, RawEvent};
-use crate::host::Host;
+use crate::host::{Host, Link};
 use crate::interface::{IfIndex, InterfaceName, InterfaceRef, Mac};
 use crate::lease::{Lease, Lease4, Lease6, LeaseState};
 
@@ -56,16 +56,21 @@ pub struct LeaseBook {
 /// What an event did to the book.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Folded {
-    /// The event was taken in. An event that says nothing of a lease nobody told of
-    /// leaves it so, without a record.
-    Recorded {
-        /// Where the record is.
-        key: RecordKey,
-        /// Whether the lease differs from what was known (times aside).
-        changed: bool,
-    },
+    /// The event was taken in: what came of each of its changes, in their order.
+    TakenIn(Vec<(RecordKey, Effect)>),
     /// No interface has that name or alternative name.
     NoSuchInterface(InterfaceRef),
+}
+
+/// What one change did to its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The record, or that there is none, is as before.
+    None,
+    /// The record is new, and the lease is as it was known, times aside.
+    Renewed,
+    /// The lease differs from what was known.
+    Changed,
 }
 
 impl LeaseBook {
@@ -179,20 +184,39 @@ impl LeaseBook {
         let Some(link) = host.resolve(&event.interface) else {
             return Folded::NoSuchInterface(event.interface.clone());
         };
-        let family = event.change.family();
+        let take_in = |change| {
+            let key = (link.index, LeaseChange::family(change));
+            (key, self.take_in(change, raw.clone(), link, now))
+        };
+        Folded::TakenIn(event.changes.iter().map(take_in).collect())
+    }
+
+    fn take_in(
+        &mut self,
+        change: &LeaseChange,
+        raw: Option<RawEvent>,
+        link: &Link,
+        now: u64,
+    ) -> Effect {
+        let family = change.family();
         let key = (link.index, family);
         let known = self
             .records
             .get(&key)
             .filter(|record| record.mac == link.mac);
-        if known.is_none() && event.change.says_nothing() {
-            return Folded::Recorded {
-                key,
-                changed: false,
-            };
+        let is_news = match (change, known) {
+            (LeaseChange::LookAgain(_), _) => false,
+            (_, None) => !change.says_nothing(),
+            (_, Some(known)) => known.may_be_ended_by(change, raw.as_ref()),
+        };
+        if !is_news {
+            return Effect::None;
         }
-        let state = next_state(known.map(|record| &record.state), &event.change);
-        let changed = known.is_none_or(|known| !same_apart_from_times(&known.state, &state));
+        let state = next_state(known.map(|record| &record.state), change);
+        let effect = match known {
+            Some(known) if same_apart_from_times(&known.state, &state) => Effect::Renewed,
+            _ => Effect::Changed,
+        };
         let mut record = Record {
             index: link.index,
             name: link.name.clone(),
@@ -203,13 +227,25 @@ impl LeaseBook {
             named_lost: known.map_or(Some(BTreeSet::new()), |known| known.named_lost.clone()),
             updated: now,
         };
-        record.take_losses(&event.change);
+        record.take_losses(change);
         self.records.insert(key, record);
-        Folded::Recorded { key, changed }
+        effect
     }
 }
 
 impl Record {
+    /// Whether a change that names no address concerns this lease: a client that tells of
+    /// its own end, or that it starts, knows nothing of a lease that another client holds.
+    /// Should the address go all the same, the kernel shows it.
+    fn may_be_ended_by(&self, change: &LeaseChange, raw: Option<&RawEvent>) -> bool {
+        let is_nameless = matches!(change, LeaseChange::Lost4(None) | LeaseChange::Lost6);
+        let is_held = matches!(self.state, LeaseState::Held(_));
+        match (&self.event, raw) {
+            (Some(told), Some(raw)) if is_nameless && is_held => told.client == raw.client,
+            _ => true,
+        }
+    }
+
     /// Keeps what a change names as lost, as long as the record is incomplete.
     fn take_losses(&mut self, change: &LeaseChange) {
         match change {
@@ -229,6 +265,7 @@ impl Record {
             | LeaseChange::Lost4(_)
             | LeaseChange::Lost6
             | LeaseChange::Changed6 { replace: true, .. } => self.named_lost = None,
+            LeaseChange::LookAgain(_) => {}
         }
     }
 
@@ -254,6 +291,7 @@ fn next_state(known: Option<&LeaseState>, change: &LeaseChange) -> LeaseState {
             _ => LeaseState::Lost,
         },
         LeaseChange::Lost4(None) | LeaseChange::Lost6 => LeaseState::Lost,
+        LeaseChange::LookAgain(_) => known.cloned().unwrap_or(LeaseState::Lost),
         LeaseChange::Changed6 {
             replace,
             gained,
@@ -318,12 +356,12 @@ mod tests {
         Event {
             interface: "wan0".parse().unwrap(),
             reason: "RENEW6".to_owned(),
-            change: LeaseChange::Changed6 {
+            changes: vec![LeaseChange::Changed6 {
                 replace: false,
                 gained,
                 lost_addresses: Vec::new(),
                 lost_prefixes,
-            },
+            }],
         }
     }
 
@@ -339,7 +377,8 @@ mod tests {
     fn an_event_that_says_nothing_of_an_unknown_lease_makes_no_record() {
         let mut book = LeaseBook::default();
         let folded = book.fold(&changed6(Lease6::default(), vec![]), None, &host(), 5);
-        assert!(matches!(folded, Folded::Recorded { changed: false, .. }));
+        let key = (host().links.keys().copied().next().unwrap(), Family::Ipv6);
+        assert_eq!(folded, Folded::TakenIn(vec![(key, Effect::None)]));
         assert_eq!(book, LeaseBook::default());
 
         book.fold(&changed6(leased(9), vec![]), None, &host(), 5);

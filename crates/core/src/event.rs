@@ -1,4 +1,4 @@
-//! From what a client's hook received to one event about one interface and family.
+//! From what a client's hook received to one event about one interface.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,24 @@ pub struct RawEvent {
     /// The hook's environment. Bytes that are not UTF-8 are U+FFFD, which no address or
     /// name contains.
     pub variables: BTreeMap<String, String>,
+    /// The lease file that the client keeps for the interface, for clients whose hooks are
+    /// not told of leases. `None` when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_file: Option<String>,
 }
 
 impl RawEvent {
+    /// What a hook without arguments received.
+    #[must_use]
+    pub fn new(client: Client, variables: BTreeMap<String, String>) -> Self {
+        Self {
+            client,
+            arguments: Vec::new(),
+            variables,
+            lease_file: None,
+        }
+    }
+
     /// A variable's value; an empty one counts as not given.
     #[must_use]
     pub fn get(&self, variable: &str) -> Option<&str> {
@@ -37,15 +52,29 @@ impl RawEvent {
     }
 }
 
-/// What happened to one interface in one family.
+/// What happened to one interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The interface as the client called it.
     pub interface: InterfaceRef,
     /// The reason as the client called it, for people.
     pub reason: String,
-    /// What it means.
-    pub change: LeaseChange,
+    /// What it means: at most one change for each family.
+    pub changes: Vec<LeaseChange>,
+}
+
+impl Event {
+    /// The families that it concerns.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        self.changes.iter().map(LeaseChange::family)
+    }
+
+    /// The families' names, for messages.
+    #[must_use]
+    pub fn family_names(&self) -> String {
+        let names: Vec<String> = self.families().map(|family| family.to_string()).collect();
+        names.join(" and ")
+    }
 }
 
 /// What an event means for the lease.
@@ -69,6 +98,9 @@ pub enum LeaseChange {
     },
     /// The whole DHCPv6 lease is gone.
     Lost6,
+    /// The lease is as it was known, or not known; what the kernel holds beside it may have
+    /// changed.
+    LookAgain(Family),
 }
 
 impl LeaseChange {
@@ -78,11 +110,12 @@ impl LeaseChange {
         match self {
             Self::Gained4(_) | Self::Lost4(_) => Family::Ipv4,
             Self::Changed6 { .. } | Self::Lost6 => Family::Ipv6,
+            Self::LookAgain(family) => *family,
         }
     }
 
     /// Whether it names nothing, gained or lost, and leaves what is known. DHCPv6 without
-    /// addresses (dhclient -6 -S) tells such.
+    /// addresses (dhclient -6 -S) tells such, too.
     pub(crate) fn says_nothing(&self) -> bool {
         match self {
             Self::Changed6 {
@@ -97,6 +130,7 @@ impl LeaseChange {
                     && lost_prefixes.is_empty()
             }
             Self::Gained4(_) | Self::Lost4(_) | Self::Lost6 => false,
+            Self::LookAgain(_) => true,
         }
     }
 }

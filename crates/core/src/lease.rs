@@ -1,6 +1,6 @@
 //! What a lease holds, once every value has been checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -26,6 +26,9 @@ pub enum Lease {
 pub struct Lease4 {
     /// The leased address: a unicast host address, not link-local.
     pub address: Ipv4Addr,
+    /// Further addresses that came with it, as a client of static addresses has them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub others: BTreeSet<Ipv4Addr>,
     /// Length of the subnet mask, 1 to 32. `None`: not given or not contiguous, then the
     /// kernel's prefix length of the address counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

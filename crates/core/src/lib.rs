@@ -75,7 +75,7 @@ mod rule;
 mod settings;
 
 pub use address::{Family, is_link_local, is_unicast_host};
-pub use book::{Folded, LeaseBook, Record, RecordKey};
+pub use book::{Effect, Folded, LeaseBook, Record, RecordKey};
 pub use client::Client;
 pub use diff::{plan, removal};
 pub use event::{Dropped, Event, LeaseChange, Parsed, Quoted, RawEvent, Refusal};

@@ -121,18 +121,21 @@ fn raw_event() -> impl Strategy<Value = RawEvent> {
                     .entry("interface".to_owned())
                     .or_insert("eth0".to_owned());
             }
-            RawEvent {
-                client: Client::Dhclient,
-                arguments: Vec::new(),
-                variables,
-            }
+            RawEvent::new(Client::Dhclient, variables)
         },
     )
 }
 
 /// What is believed must be possible.
 fn assert_possible(event: &Event) {
-    match &event.change {
+    for change in &event.changes {
+        assert_possible_change(change);
+    }
+}
+
+fn assert_possible_change(change: &LeaseChange) {
+    match change {
+        LeaseChange::LookAgain(_) => {}
         LeaseChange::Gained4(lease) => {
             let address = lease.address.into();
             assert!(is_unicast_host(address) && !is_link_local(address));
@@ -241,19 +244,17 @@ fn bound(variables: &[(&str, &str)]) -> RawEvent {
         ("new_ip_address", "192.0.2.10"),
     ];
     let all = usual.iter().chain(variables);
-    RawEvent {
-        client: Client::Dhclient,
-        arguments: Vec::new(),
-        variables: all
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+    RawEvent::new(
+        Client::Dhclient,
+        all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect::<BTreeMap<_, _>>(),
-    }
+    )
 }
 
 fn gained(raw: &RawEvent) -> leaseroute_core::Lease4 {
     let event = raw.client.parse(raw).ok().and_then(|parsed| parsed.event);
-    match event.map(|event| event.change) {
-        Some(LeaseChange::Gained4(lease)) => lease,
+    match event.map(|event| event.changes).as_deref() {
+        Some([LeaseChange::Gained4(lease)]) => lease.clone(),
         other => panic!("{other:?}"),
     }
 }

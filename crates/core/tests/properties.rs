@@ -58,8 +58,8 @@ impl Site {
                 .snapshot(Family::Ipv4, &self.book, &self.settings);
             let event = raw.client.parse(&raw).unwrap().event.unwrap();
             let folded = self.book.fold(&event, Some(raw), &host, 0);
-            assert!(matches!(folded, Folded::Recorded { .. }));
-            families.push(event.change.family());
+            assert!(matches!(folded, Folded::TakenIn(_)));
+            families.extend(event.families());
         }
         if families.is_empty() {
             families.extend(Family::BOTH);

@@ -8,6 +8,8 @@
 //! * `NN-REASON.env` and `NN-REASON.state` for each event in order: the client's variables
 //!   as `KEY=VALUE` lines, and what ip(8) showed at that moment (see [`Snapshot`]). A
 //!   state without variables is a change that no client reports;
+//! * `NN-REASON.args` beside it, when the hook got arguments: one a line;
+//! * `NN-REASON.lease`, when the client kept a lease file that its hook has to read;
 //! * `expected`: what has to come of it.
 //!
 //! It decides nothing about routing.
@@ -129,7 +131,24 @@ impl Fixture {
 ///
 /// When the file cannot be read.
 pub fn recorded(path: &Path, client: Client) -> Result<RawEvent, FixtureError> {
-    Ok(capture::text(client, &text(path)?))
+    let arguments = optional(&path.with_extension("args"))?.unwrap_or_default();
+    Ok(RawEvent {
+        arguments: arguments.lines().map(str::to_owned).collect(),
+        lease_file: optional(&path.with_extension("lease"))?,
+        ..capture::text(client, &text(path)?)
+    })
+}
+
+/// A file's text, if there is such a file.
+fn optional(path: &Path) -> Result<Option<String>, FixtureError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FixtureError::Unreadable {
+            path: path.to_owned(),
+            source,
+        }),
+    }
 }
 
 fn text(path: &Path) -> Result<String, FixtureError> {

@@ -56,11 +56,7 @@ fn rule_of_ours() -> NewRule {
 }
 
 fn take(state: PathBuf, event: Variables) -> i32 {
-    let raw = RawEvent {
-        client: Client::Dhclient,
-        arguments: Vec::new(),
-        variables: event,
-    };
+    let raw = RawEvent::new(Client::Dhclient, event);
     let event = Client::Dhclient.parse(&raw).unwrap().event.unwrap();
     let state = StateFolder::at(state);
     state.make().unwrap();

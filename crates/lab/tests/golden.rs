@@ -1,6 +1,6 @@
 //! What comes of recorded events, compared with what was found right before.
 //!
-//! Every folder below `tests/fixtures/dhclient` is one case (see `leaseroute_lab::fixture`).
+//! Every folder below `tests/fixtures/CLIENT` is one case (see `leaseroute_lab::fixture`).
 //! `UPDATE_FIXTURES=1 cargo test -p leaseroute-lab --test golden` writes `expected` anew;
 //! read the difference before it is kept.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop")]
@@ -17,7 +17,8 @@ use ipnetwork::IpNetwork;
 use kernel::Kernel;
 use leaseroute_config::{Folders, load};
 use leaseroute_core::{
-    Client, DesiredState, Family, Folded, LeaseBook, RawEvent, Settings, When, desired_state, plan,
+    Client, DesiredState, Effect, Family, Folded, Host, LeaseBook, RawEvent, Settings, When,
+    desired_state, plan,
 };
 use leaseroute_lab::fixture::{Fixture, Snapshot, Step};
 
@@ -31,9 +32,14 @@ struct Replay {
 
 #[test]
 fn recorded_events_come_out_as_expected() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/dhclient");
-    let fixtures = Fixture::read_all(&folder, Client::Dhclient).unwrap();
-    assert!(!fixtures.is_empty(), "no case below {}", folder.display());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut fixtures = Vec::new();
+    for client in Client::ALL {
+        let folder = folder.join(client.name());
+        let found = Fixture::read_all(&folder, *client).unwrap();
+        assert!(!found.is_empty(), "no case below {}", folder.display());
+        fixtures.extend(found);
+    }
     let update = std::env::var_os("UPDATE_FIXTURES").is_some();
     let mut wrong = Vec::new();
     for fixture in fixtures {
@@ -42,12 +48,7 @@ fn recorded_events_come_out_as_expected() {
         if update {
             fs::write(&file, &seen).unwrap();
         } else if fs::read_to_string(&file).unwrap_or_default() != seen {
-            let name = fixture
-                .folder
-                .file_name()
-                .unwrap()
-                .to_string_lossy()
-                .into_owned();
+            let name = fixture.folder.strip_prefix(&folder).unwrap().display();
             wrong.push(format!("== {name}: {}\n{seen}", fixture.why));
         }
     }
@@ -97,7 +98,7 @@ impl Replay {
         self.set_state(state);
         let families = match event {
             None => Family::BOTH.to_vec(),
-            Some(raw) => self.take_event(raw).into_iter().collect(),
+            Some(raw) => self.take_event(raw),
         };
         for family in families {
             self.reconcile(family);
@@ -120,12 +121,12 @@ impl Replay {
         self.kernel = kernel;
     }
 
-    fn take_event(&mut self, raw: &RawEvent) -> Option<Family> {
+    fn take_event(&mut self, raw: &RawEvent) -> Vec<Family> {
         let parsed = match raw.client.parse(raw) {
             Ok(parsed) => parsed,
             Err(refusal) => {
                 writeln!(self.text, "refused: {refusal}").unwrap();
-                return None;
+                return Vec::new();
             }
         };
         for dropped in &parsed.dropped {
@@ -133,34 +134,36 @@ impl Replay {
         }
         let Some(event) = parsed.event else {
             writeln!(self.text, "no change").unwrap();
-            return None;
+            return Vec::new();
         };
-        let change = serde_json::to_string_pretty(&event.change).unwrap();
-        writeln!(
-            self.text,
-            "{} on {}: {change}",
-            event.reason, event.interface
-        )
-        .unwrap();
-        let family = event.change.family();
-        let host = self.kernel.snapshot(family, &self.book, &self.settings);
-        match self.book.fold(&event, None, &host, 0) {
+        for change in &event.changes {
+            let change = serde_json::to_string_pretty(change).unwrap();
+            writeln!(
+                self.text,
+                "{} on {}: {change}",
+                event.reason, event.interface
+            )
+            .unwrap();
+        }
+        let host = Host {
+            links: self.kernel.links.clone(),
+            ..Host::default()
+        };
+        match self.book.fold(&event, Some(raw.clone()), &host, 0) {
             Folded::NoSuchInterface(interface) => {
                 writeln!(self.text, "no such interface: {interface}").unwrap();
-                None
+                Vec::new()
             }
-            Folded::Recorded { changed, .. } => {
-                writeln!(
-                    self.text,
-                    "{}",
-                    if changed {
-                        "recorded: changed"
-                    } else {
-                        "recorded: unchanged"
-                    }
-                )
-                .unwrap();
-                Some(family)
+            Folded::TakenIn(effects) => {
+                for (_, effect) in &effects {
+                    let said = match effect {
+                        Effect::None => "as before",
+                        Effect::Renewed => "unchanged",
+                        Effect::Changed => "changed",
+                    };
+                    writeln!(self.text, "recorded: {said}").unwrap();
+                }
+                effects.iter().map(|((_, family), _)| *family).collect()
             }
         }
     }

@@ -2,20 +2,40 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
-use leaseroute_core::{Client, RawEvent};
+use leaseroute_core::{Client, IfIndex, InterfaceName, RawEvent};
+use rustix::net::netdevice::name_to_index;
+
+use crate::files;
+
+/// The most that is read of a client's lease file, in bytes.
+const LEASE_FILE: u64 = 64 * 1024;
 
 /// What the process received as a hook of `client`.
 #[must_use]
 pub fn environment(client: Client) -> RawEvent {
     let text = |text: OsString| text.to_string_lossy().into_owned();
-    RawEvent {
-        client,
+    let variables = env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let mut raw = RawEvent {
         arguments: env::args_os().skip(1).map(text).collect(),
-        variables: env::vars_os()
-            .map(|(name, value)| (text(name), text(value)))
-            .collect(),
-    }
+        ..RawEvent::new(client, variables.collect())
+    };
+    raw.lease_file = lease_file(&raw);
+    raw
+}
+
+/// What the client's own lease file for the event's interface holds, for clients that keep
+/// one which their hooks have to read. A file that is not there, or is none of the size
+/// and kind that such files have, counts as no lease.
+fn lease_file(raw: &RawEvent) -> Option<String> {
+    let name: InterfaceName = raw.client.lease_file_of(raw)?.parse().ok()?;
+    let any = UnixDatagram::unbound().ok()?;
+    let index = IfIndex::new(name_to_index(&any, name.as_str()).ok()?)?;
+    let path = raw.client.lease_file(&name, index)?;
+    let text = files::read(Path::new(&path), LEASE_FILE).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// An event from text: one `KEY=VALUE` a line, the value being all up to the end of the
@@ -24,11 +44,10 @@ pub fn environment(client: Client) -> RawEvent {
 pub fn text(client: Client, text: &str) -> RawEvent {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| line.split_once('='));
-    RawEvent {
+    RawEvent::new(
         client,
-        arguments: Vec::new(),
-        variables: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-    }
+        pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+    )
 }
 
 /// The longest value that is kept beside a lease, in bytes.
@@ -48,12 +67,15 @@ pub fn worth_keeping(raw: &RawEvent) -> RawEvent {
         .variables
         .iter()
         .filter(|(name, _)| raw.client.describes_lease(name));
+    let variables = of_lease.map(|(name, value)| (name.clone(), kept(value)));
     RawEvent {
-        client: raw.client,
-        arguments: raw.arguments.clone(),
-        variables: of_lease
-            .map(|(name, value)| (name.clone(), kept(value)))
+        arguments: raw
+            .arguments
+            .iter()
+            .map(|argument| kept(argument))
             .collect(),
+        lease_file: raw.lease_file.as_deref().map(kept),
+        ..RawEvent::new(raw.client, variables.collect())
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent, RecordKey,
-    Settings,
+    Effect, Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent,
+    RecordKey, Settings,
 };
 use leaseroute_kernel::{Kernel, KernelError};
 use thiserror::Error;
@@ -320,22 +320,27 @@ impl<K: Kernel> Engine<K> {
         let mut unknown = Vec::new();
         let mut waited = Vec::new();
         for (path, Waiting { event, raw }) in events {
-            let family = event.change.family();
-            let mut of = None;
+            let mut answer = Answer::default();
             match book.fold(&event, Some(raw), &host, now()) {
-                Folded::Recorded { key, changed } => {
-                    families.insert(family);
-                    touched.insert(key.0);
-                    of = Some(key.0);
-                    logging::folded(&event, changed);
-                    self.remember(work, &book, key);
+                Folded::TakenIn(effects) => {
+                    for (key, effect) in effects {
+                        logging::folded(&event, key.1, effect);
+                        families.insert(key.1);
+                        touched.insert(key.0);
+                        answer.open.insert(key.1);
+                        answer.of = Some(key.0);
+                        if effect != Effect::None {
+                            self.remember(work, &book, key);
+                        }
+                    }
                 }
                 Folded::NoSuchInterface(interface) => {
                     logging::no_such_interface(&interface, &event);
+                    answer.exit = Exit::NoInterface;
                     unknown.push(interface);
                 }
             }
-            waited.extend(path.map(|path| (path, family, of)));
+            waited.extend(path.map(|path| (path, answer)));
         }
 
         for family in families {
@@ -348,15 +353,17 @@ impl<K: Kernel> Engine<K> {
             if !(report.is_unchanged() && waited.is_empty()) {
                 work.note(self.state.write_last(family, last_run(&report, &unknown)));
             }
+            for (_, answer) in &mut waited {
+                answer.take_in(&report);
+            }
             // Those who wait look whether their file is gone: that comes last.
-            for (path, _, of) in waited.extract_if(.., |(_, of, _)| *of == family) {
-                let exit = of.map_or(Exit::NoInterface, |index| report.exit_for(index));
-                work.note(self.state.answer(&path, exit));
+            for (path, answer) in waited.extract_if(.., |(_, answer)| answer.open.is_empty()) {
+                work.note(self.state.answer(&path, answer.exit));
             }
             work.reports.push(report);
         }
-        for (path, ..) in waited {
-            work.note(self.state.answer(&path, Exit::NoInterface));
+        for (path, answer) in waited {
+            work.note(self.state.answer(&path, answer.exit));
         }
         work.unknown.extend(unknown);
         Ok(())
@@ -415,6 +422,33 @@ impl<K: Kernel> Engine<K> {
             }
         }
         Ok(removal)
+    }
+}
+
+/// What an event that waited will be told.
+struct Answer {
+    /// Its interface.
+    of: Option<IfIndex>,
+    /// The families that are still to be reconciled for it.
+    open: BTreeSet<Family>,
+    exit: Exit,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self {
+            of: None,
+            open: BTreeSet::new(),
+            exit: Exit::Done,
+        }
+    }
+}
+
+impl Answer {
+    fn take_in(&mut self, report: &Report) {
+        if let (true, Some(index)) = (self.open.remove(&report.family), self.of) {
+            self.exit = self.exit.max(report.exit_for(index));
+        }
     }
 }
 

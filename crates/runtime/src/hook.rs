@@ -168,7 +168,7 @@ fn take(engine: &Engine<Netlink>, event: &Event, raw: &RawEvent) -> Exit {
                     "{}: {} ({}): taken in by another run",
                     event.interface,
                     event.reason,
-                    event.change.family(),
+                    event.family_names(),
                 ),
                 Outcome::Done {
                     reports,

@@ -13,6 +13,7 @@ pub mod capture;
 pub mod engine;
 pub mod error;
 pub mod exit;
+mod files;
 pub mod hook;
 mod lock;
 pub mod logging;

@@ -10,7 +10,9 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use leaseroute_config::LogLevel;
-use leaseroute_core::{Event, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted};
+use leaseroute_core::{
+    Effect, Event, Family, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted,
+};
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, error, info, warn};
 
@@ -65,19 +67,18 @@ fn journal() -> Option<UnixDatagram> {
 }
 
 /// An event was taken in.
-pub(crate) fn folded(event: &Event, changed: bool) {
-    let family = event.change.family();
+pub(crate) fn folded(event: &Event, family: Family, effect: Effect) {
     let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
-    debug!(interface, %family, reason, changed, "{interface}: {reason} taken in, changed: {changed}");
+    debug!(interface, %family, reason, ?effect, "{interface}: {reason} taken in ({family}), change: {effect:?}");
 }
 
 /// An event names an interface that does not exist.
 pub(crate) fn no_such_interface(interface: &InterfaceRef, event: &Event) {
-    let family = event.change.family();
     error!(
-        "{} of {}: no such interface, nothing is set up ({family})",
+        "{} of {}: no such interface, nothing is set up ({})",
         event.reason,
         Quoted(interface.as_str()),
+        event.family_names(),
     );
 }
 
@@ -102,13 +103,14 @@ pub(crate) fn report(report: &Report, touched: &BTreeSet<IfIndex>) {
 
 /// The one info line of an event: what changed and why.
 pub(crate) fn summary(event: &Event, reports: &[Report]) {
-    let family = event.change.family();
+    let family = event.family_names();
     let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
     let mut changes = Changes::default();
-    let mut active = true;
-    for report in reports.iter().filter(|report| report.family == family) {
+    let mut active = false;
+    let concerned = |report: &&Report| event.families().any(|family| family == report.family);
+    for report in reports.iter().filter(concerned) {
         changes.count(&report.done);
-        active &= report.desired.active;
+        active |= report.desired.active;
     }
     let failed: usize = reports.iter().map(|report| report.failures.len()).sum();
     let why = match (active, failed) {
@@ -116,7 +118,10 @@ pub(crate) fn summary(event: &Event, reports: &[Report]) {
         (false, 0) => " (fewer than two uplinks)".to_owned(),
         (_, failed) => format!(", {failed} failed"),
     };
-    info!(interface, %family, reason, "{interface}: {reason} ({family}): {changes}{why}");
+    info!(
+        interface,
+        family, reason, "{interface}: {reason} ({family}): {changes}{why}"
+    );
 }
 
 #[derive(Default, PartialEq, Eq)]

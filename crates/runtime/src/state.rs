@@ -13,20 +13,20 @@
 //! counts as not there.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseroute_core::{Event, Family, LeaseBook, RawEvent, Record, RecordKey};
-use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::exit::Exit;
+use crate::files;
 use crate::lock::{self, Lock, Try};
 
 /// A temporary file that is older than this was left by a process that was killed.
@@ -121,7 +121,7 @@ impl StateFolder {
     /// The outcome of the last run of a family that did anything.
     #[must_use]
     pub fn last_run(&self, family: Family) -> Option<LastRun> {
-        let text = read_file(&self.last_path(family)).ok()?;
+        let text = files::read(&self.last_path(family), FILE_LIMIT).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
@@ -300,7 +300,7 @@ fn read_all<T: DeserializeOwned>(
         if found.len() == limit {
             break;
         }
-        let read = read_file(&path)
+        let read = files::read(&path, FILE_LIMIT)
             .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         match read {
             Ok(value) => found.push((path, value)),
@@ -310,26 +310,6 @@ fn read_all<T: DeserializeOwned>(
         }
     }
     (found, errors)
-}
-
-/// Reads a regular file of a size that ours have. Anything else in its place could make
-/// the reader wait, or never end.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)?;
-    let size = file.metadata()?;
-    if !size.is_file() || size.len() > FILE_LIMIT {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "not a file of ours",
-        ));
-    }
-    let mut text = Vec::with_capacity(usize::try_from(size.len()).unwrap_or_default());
-    file.take(FILE_LIMIT).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn remove_if_abandoned(path: &Path) {

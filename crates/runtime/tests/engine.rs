@@ -109,11 +109,7 @@ fn raw(variables: &[(&str, &str)]) -> RawEvent {
     let owned = variables
         .iter()
         .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-    RawEvent {
-        client: Client::Dhclient,
-        arguments: Vec::new(),
-        variables: BTreeMap::from_iter(owned),
-    }
+    RawEvent::new(Client::Dhclient, BTreeMap::from_iter(owned))
 }
 
 fn bound(card: usize) -> RawEvent {

@@ -1,7 +1,7 @@
 //! End-to-end tests with real daemons: the parts they are made of.
 //!
-//! A [`machine::Machine`] is a host of the bench with files of its own, in which the real
-//! dhclient runs with its real script and our shim. [`servers`] are dnsmasq and radvd on
+//! A [`host::Host`] is a host of the bench with files of its own; a [`machine::Machine`] is
+//! one on which the real dhclient runs with its real script and our shim. [`servers`] are dnsmasq and radvd on
 //! the routers, [`responder`] is a DHCP server that does what no honest one can be asked
 //! to. [`kernel`] reads rules and routes with `ip -json` and says what they should be.
 //! Nothing outside namespaces made here is touched.
@@ -15,6 +15,7 @@
 )]
 
 pub mod daemon;
+pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod responder;

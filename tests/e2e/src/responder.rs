@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leaseroute_lab::fabric::Card;
 
-use crate::machine::Machine;
+use crate::host::Host;
 
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
@@ -70,7 +70,7 @@ pub struct Responder {
 impl Responder {
     /// Starts a server for a card. `addresses` are all that it will ever give.
     #[must_use]
-    pub fn start(machine: &Machine, card: &Card, terms: Terms, addresses: &[Ipv4Addr]) -> Self {
+    pub fn start(machine: &Host, card: &Card, terms: Terms, addresses: &[Ipv4Addr]) -> Self {
         let router = machine.fabric.router(card.subnet).unwrap();
         for address in addresses {
             let mut command = std::process::Command::new("ip");

@@ -9,6 +9,7 @@ use leaseroute_core::Family;
 use leaseroute_lab::fabric::{Card, Layout};
 
 use crate::daemon::{Daemon, tethered};
+use crate::host::Host;
 use crate::machine::{Hook, Machine};
 
 /// How a subnet hands out IPv6 addresses.
@@ -59,7 +60,7 @@ impl Servers {
     /// Starts the servers of a subnet for the cards that are in it now, each of which gets
     /// the address that the fabric allows it.
     #[must_use]
-    pub fn start(machine: &Machine, subnet: u8, lan: &Lan) -> Self {
+    pub fn start(machine: &Host, subnet: u8, lan: &Lan) -> Self {
         let cards: Vec<Card> = machine
             .fabric
             .cards()
@@ -98,7 +99,7 @@ impl Servers {
 
     /// The servers of every subnet.
     #[must_use]
-    pub fn start_all(machine: &Machine, lan: &Lan) -> Vec<Self> {
+    pub fn start_all(machine: &Host, lan: &Lan) -> Vec<Self> {
         let mut subnets: Vec<u8> = machine.fabric.cards().map(|card| card.subnet).collect();
         subnets.dedup();
         subnets
@@ -109,7 +110,7 @@ impl Servers {
 
     /// Ends these servers and starts others in their place.
     #[must_use]
-    pub fn change(self, machine: &Machine, lan: &Lan) -> Self {
+    pub fn change(self, machine: &Host, lan: &Lan) -> Self {
         let subnet = self.subnet;
         drop(self);
         Self::start(machine, subnet, lan)

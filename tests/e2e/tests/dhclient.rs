@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use leaseroute_core::Family;
 use leaseroute_e2e::daemon::{Daemon, tethered};
+use leaseroute_e2e::host::ANSWER;
 use leaseroute_e2e::kernel::{Face, Own, foreign, ip};
-use leaseroute_e2e::machine::{ANSWER, Hook, Machine, PROGRAM};
+use leaseroute_e2e::machine::{Hook, Machine, PROGRAM};
 use leaseroute_e2e::responder::{Responder, Terms};
 use leaseroute_e2e::servers::{Ipv6, Lan, Servers, bound};
 use leaseroute_e2e::wait_for;

@@ -9,8 +9,9 @@
 use std::net::IpAddr;
 
 use leaseroute_core::Family;
+use leaseroute_e2e::host::ANSWER;
 use leaseroute_e2e::kernel::{foreign, ip, route_get};
-use leaseroute_e2e::machine::{ANSWER, Hook, Machine};
+use leaseroute_e2e::machine::{Hook, Machine};
 use leaseroute_e2e::servers::{Lan, Servers};
 use leaseroute_lab::fabric::Layout;
 use leaseroute_lab::probe::connect;

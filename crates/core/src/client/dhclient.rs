@@ -5,7 +5,7 @@
 //! other hooks left them: an empty one means "not given". DHCPv6 comes one address or
 //! prefix at a time, and a lifetime of 0 in a "gained" event is a removal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::Ipv6Network;
@@ -75,15 +75,24 @@ const WORDS: [&str; 2] = ["reason", "interface"];
 /// What the names of all other variables of dhclient-script(8) about leases begin with.
 const PREFIXES: [&str; 4] = ["new_", "old_", "cur_", "alias_"];
 
-pub(super) fn describes_lease(variable: &str) -> bool {
-    identifies_event(variable) || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
+pub(super) struct Adapter;
+
+impl super::Adapter for Adapter {
+    fn parse(&self, raw: &RawEvent) -> Result<Parsed, Refusal> {
+        parse(raw)
+    }
+
+    fn describes_lease(&self, variable: &str) -> bool {
+        let is_lease = |prefix: &&str| variable.starts_with(*prefix);
+        self.identifies_event(variable) || PREFIXES.iter().any(is_lease)
+    }
+
+    fn identifies_event(&self, variable: &str) -> bool {
+        WORDS.contains(&variable)
+    }
 }
 
-pub(super) fn identifies_event(variable: &str) -> bool {
-    WORDS.contains(&variable)
-}
-
-pub(super) fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
+fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
     // Without an interface there is no `reason` either, only REASON=NBI.
     let Some(reason) = raw.get("reason") else {
         return Ok(Parsed {
@@ -113,7 +122,7 @@ pub(super) fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
         Some(change) => Some(Event {
             interface: fields.interface("interface", reason)?,
             reason: reason.to_owned(),
-            change,
+            changes: vec![change],
         }),
     };
     Ok(Parsed {
@@ -130,6 +139,7 @@ fn gained4(fields: &mut Fields<'_>, reason: &str) -> Result<LeaseChange, Refusal
     })?;
     Ok(LeaseChange::Gained4(Lease4 {
         address,
+        others: BTreeSet::new(),
         prefix_length: fields.mask("new_subnet_mask"),
         router: fields.router("new_routers"),
         classless: fields.routes(ROUTES),

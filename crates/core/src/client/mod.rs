@@ -1,7 +1,6 @@
 //! One parser per DHCP client, and the registry that names them.
 //!
-//! A client is a module with three functions, which [`Client`]'s methods of the same names
-//! describe, and one row of the registry.
+//! A client is a module with an [`Adapter`] and one row of the registry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +9,37 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::event::{Parsed, RawEvent, Refusal};
+use crate::interface::{IfIndex, InterfaceName};
 
 mod dhclient;
 mod fields;
+
+/// What has to be known of a client.
+trait Adapter {
+    /// Parses what its hook received.
+    fn parse(&self, raw: &RawEvent) -> Result<Parsed, Refusal>;
+
+    /// Whether a variable of its hook belongs to the event and its lease.
+    fn describes_lease(&self, variable: &str) -> bool;
+
+    /// Whether a variable of its hook says what the event is.
+    fn identifies_event(&self, variable: &str) -> bool;
+
+    /// Whether its hook gets arguments that say what the event is.
+    fn takes_arguments(&self) -> bool {
+        false
+    }
+
+    /// The interface's name in what the hook received, when it keeps a lease file.
+    fn lease_file_of<'a>(&self, _raw: &'a RawEvent) -> Option<&'a str> {
+        None
+    }
+
+    /// Where it keeps the lease of an interface, when its hook is not told of it.
+    fn lease_file(&self, _name: &InterfaceName, _index: IfIndex) -> Option<String> {
+        None
+    }
+}
 
 /// Makes [`Client`] of rows: what it is, the variant, its name and its module.
 macro_rules! registry {
@@ -38,34 +65,9 @@ macro_rules! registry {
                 }
             }
 
-            /// Parses what its hook received.
-            ///
-            /// # Errors
-            ///
-            /// When the event must be refused whole: no usable interface name, or an address
-            /// that no host can have. Lesser trouble drops a field and is listed in the
-            /// result.
-            pub fn parse(self, raw: &RawEvent) -> Result<Parsed, Refusal> {
+            fn adapter(self) -> &'static dyn Adapter {
                 match self {
-                    $(Self::$variant => $module::parse(raw),)+
-                }
-            }
-
-            /// Whether a variable of its hook belongs to the event and its lease. All others
-            /// are of the environment it runs in, and may hold secrets.
-            #[must_use]
-            pub fn describes_lease(self, variable: &str) -> bool {
-                match self {
-                    $(Self::$variant => $module::describes_lease(variable),)+
-                }
-            }
-
-            /// Whether a variable of its hook says what the event is: its reason or its
-            /// interface, in words that are no secret.
-            #[must_use]
-            pub fn identifies_event(self, variable: &str) -> bool {
-                match self {
-                    $(Self::$variant => $module::identifies_event(variable),)+
+                    $(Self::$variant => &$module::Adapter,)+
                 }
             }
         }
@@ -85,6 +87,50 @@ pub struct UnknownClient {
 }
 
 impl Client {
+    /// Parses what its hook received.
+    ///
+    /// # Errors
+    ///
+    /// When the event must be refused whole: no usable interface name, or an address that no
+    /// host can have. Lesser trouble drops a field and is listed in the result.
+    pub fn parse(self, raw: &RawEvent) -> Result<Parsed, Refusal> {
+        self.adapter().parse(raw)
+    }
+
+    /// Whether a variable of its hook belongs to the event and its lease. All others are of
+    /// the environment it runs in, and may hold secrets.
+    #[must_use]
+    pub fn describes_lease(self, variable: &str) -> bool {
+        self.adapter().describes_lease(variable)
+    }
+
+    /// Whether a variable of its hook says what the event is: its reason or its interface, in
+    /// words that are no secret.
+    #[must_use]
+    pub fn identifies_event(self, variable: &str) -> bool {
+        self.adapter().identifies_event(variable)
+    }
+
+    /// Whether its hook gets arguments that say what the event is. Those of other hooks are
+    /// of whoever started them.
+    #[must_use]
+    pub fn takes_arguments(self) -> bool {
+        self.adapter().takes_arguments()
+    }
+
+    /// The interface whose lease file its hook has to read, when it keeps any: a name that
+    /// nobody has checked.
+    #[must_use]
+    pub fn lease_file_of(self, raw: &RawEvent) -> Option<&str> {
+        self.adapter().lease_file_of(raw)
+    }
+
+    /// The file that it keeps the lease of an interface in, when its hook is not told of it.
+    #[must_use]
+    pub fn lease_file(self, name: &InterfaceName, index: IfIndex) -> Option<String> {
+        self.adapter().lease_file(name, index)
+    }
+
     fn names() -> String {
         let names: Vec<&str> = Self::ALL.iter().map(|client| client.name()).collect();
         names.join(", ")

@@ -154,8 +154,10 @@ impl UplinkFacts<'_> {
             self.on_link.extend(on_link_prefix(address, length));
         }
         if let Some(lease) = lease {
+            let others = lease.others.iter().copied().map(IpAddr::V4);
+            let there = others.filter(|address| host.has_address(index, *address));
             self.sources
-                .insert(IpNetwork::from(IpAddr::V4(lease.address)));
+                .extend(there.chain([lease.address.into()]).map(IpNetwork::from));
             self.take_lease(lease);
             return;
         }
@@ -460,7 +462,8 @@ fn leased_sources(inputs: Inputs<'_>) -> BTreeSet<IpNetwork> {
         match book.lease(*index, family) {
             None => {}
             Some(Lease::Ipv4(lease)) => {
-                leased.insert(IpNetwork::from(IpAddr::V4(lease.address)));
+                let addresses = lease.others.iter().chain([&lease.address]);
+                leased.extend(addresses.map(|a| IpNetwork::from(IpAddr::V4(*a))));
             }
             Some(Lease::Ipv6(lease)) => {
                 leased.extend(

@@ -335,11 +335,7 @@ impl World {
 fn event(card: usize, reason: &str, mut variables: BTreeMap<String, String>) -> RawEvent {
     variables.insert("reason".to_owned(), reason.to_owned());
     variables.insert("interface".to_owned(), name_of(card).to_string());
-    RawEvent {
-        client: Client::Dhclient,
-        arguments: Vec::new(),
-        variables,
-    }
+    RawEvent::new(Client::Dhclient, variables)
 }
 
 fn link(index: u32, name: &str, mac: Option<Mac>) -> Link {

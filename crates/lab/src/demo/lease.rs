@@ -74,16 +74,16 @@ mod tests {
     use leaseroute_core::{Client, LeaseChange, RawEvent};
 
     fn change(card: usize, family: Family, happening: Happening) -> LeaseChange {
-        let raw = RawEvent {
-            client: Client::Dhclient,
-            arguments: Vec::new(),
-            variables: event(card, family, happening, 1_800_000_000),
-        };
+        let raw = RawEvent::new(
+            Client::Dhclient,
+            event(card, family, happening, 1_800_000_000),
+        );
         let parsed = Client::Dhclient.parse(&raw).unwrap();
         assert!(parsed.dropped.is_empty(), "{:?}", parsed.dropped);
         let event = parsed.event.unwrap();
         assert_eq!(event.interface.as_str(), format!("eth{card}"));
-        event.change
+        let [change] = <[_; 1]>::try_from(event.changes).unwrap();
+        change
     }
 
     #[test]
