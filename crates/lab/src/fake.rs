@@ -25,15 +25,17 @@ use leaseroute_core::{
 use leaseroute_kernel::{Kernel, KernelError, MainRoutes, OperationError};
 use nix::errno::Errno;
 
+use crate::fixture::Snapshot;
+
 use fib::{Fib, Placing};
 
 /// The in-memory kernel. Its methods take `&self`, as the real one's do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FakeKernel {
     state: RefCell<State>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     links: BTreeMap<IfIndex, Link>,
     addresses: Vec<LinkAddress>,
@@ -75,6 +77,38 @@ impl FakeKernel {
             kernel.state.borrow_mut().add_link(name, true);
         }
         kernel
+    }
+
+    /// A kernel that holds just what a snapshot shows.
+    #[must_use]
+    pub fn holding(snapshot: &Snapshot) -> Self {
+        Self {
+            state: RefCell::new(State {
+                links: snapshot.links.clone(),
+                addresses: snapshot.addresses.clone(),
+                fib: Fib::holding(&snapshot.rules, &snapshot.routes),
+                last_index: snapshot
+                    .links
+                    .keys()
+                    .map(|index| index.get())
+                    .max()
+                    .unwrap_or(0),
+                fault: Fault::default(),
+            }),
+        }
+    }
+
+    /// All that it holds, as its dumps would show it.
+    #[must_use]
+    pub fn contents(&self) -> Snapshot {
+        let state = self.state.borrow();
+        let rules = Family::BOTH.map(|family| state.fib.rules(family));
+        Snapshot {
+            links: state.links.clone(),
+            addresses: state.addresses.clone(),
+            rules: rules.into_iter().flatten().collect(),
+            routes: state.fib.routes(|_| true),
+        }
     }
 
     /// Adds an Ethernet link that is up, with carrier and a link-local address.

@@ -5,8 +5,8 @@
 //! read the difference before it is kept.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may stop")]
 
-#[path = "../../core/tests/support/kernel.rs"]
-#[expect(dead_code, reason = "shared with the property tests of the core")]
+#[path = "support/kernel.rs"]
+#[expect(dead_code, reason = "shared with the property tests")]
 mod kernel;
 
 use std::fmt::Write as _;
@@ -14,19 +14,20 @@ use std::fs;
 use std::path::Path;
 
 use ipnetwork::IpNetwork;
-use kernel::Kernel;
+use kernel::{execute_all, inherit, ours, read};
 use leaseroute_config::{Folders, load};
 use leaseroute_core::{
     Client, DesiredState, Effect, Family, Folded, Host, LeaseBook, RawEvent, Settings, When,
     desired_state, plan,
 };
+use leaseroute_lab::fake::FakeKernel;
 use leaseroute_lab::fixture::{Fixture, Snapshot, Step};
 
 /// One case while its steps are taken.
 struct Replay {
     settings: Settings,
     book: LeaseBook,
-    kernel: Kernel,
+    kernel: FakeKernel,
     text: String,
 }
 
@@ -82,7 +83,7 @@ fn replayed(fixture: &Fixture) -> String {
     let mut replay = Replay {
         settings: settings_of(fixture),
         book: LeaseBook::default(),
-        kernel: Kernel::default(),
+        kernel: FakeKernel::holding(&Snapshot::default()),
         text: String::new(),
     };
     for step in &fixture.steps {
@@ -108,17 +109,12 @@ impl Replay {
     /// A state that shows objects of ours is taken as it is; else what the last step made
     /// of ours is still there, as far as the kernel keeps it.
     fn set_state(&mut self, state: &Snapshot) {
-        let mut kernel = Kernel {
-            links: state.links.clone(),
-            addresses: state.addresses.clone(),
-            rules: state.rules.clone(),
-            routes: state.routes.clone(),
-        };
-        let (rules, routes) = kernel.ours(&self.settings);
+        let mut state = state.clone();
+        let (rules, routes) = ours(&state, &self.settings);
         if rules.is_empty() && routes.is_empty() {
-            kernel.inherit(&self.kernel, &self.settings);
+            inherit(&mut state, &self.kernel.contents(), &self.settings);
         }
-        self.kernel = kernel;
+        self.kernel = FakeKernel::holding(&state);
     }
 
     fn take_event(&mut self, raw: &RawEvent) -> Vec<Family> {
@@ -146,7 +142,7 @@ impl Replay {
             .unwrap();
         }
         let host = Host {
-            links: self.kernel.links.clone(),
+            links: self.kernel.contents().links,
             ..Host::default()
         };
         match self.book.fold(&event, Some(raw.clone()), &host, 0) {
@@ -169,7 +165,7 @@ impl Replay {
     }
 
     fn reconcile(&mut self, family: Family) {
-        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let host = read(&self.kernel, family, &self.book, &self.settings);
         let desired = desired_state(family, &host, &self.book, &self.settings);
         let steps = plan(&desired, &host, &self.settings);
         self.tell(&desired);
@@ -183,8 +179,8 @@ impl Replay {
         write!(self.text, "{steps}").unwrap();
 
         // Whatever is expected, it has to work and to be enough.
-        self.kernel.execute_all(&steps);
-        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        execute_all(&self.kernel, &steps);
+        let host = read(&self.kernel, family, &self.book, &self.settings);
         let desired = desired_state(family, &host, &self.book, &self.settings);
         let again = plan(&desired, &host, &self.settings);
         assert!(again.is_empty(), "after\n{steps}\nstill\n{again}");

@@ -387,7 +387,7 @@ fn delegated(inputs: Inputs<'_>) -> Vec<(IfIndex, IpNetwork)> {
     let routes = |table| {
         host.own_tables
             .iter()
-            .filter(move |route| route.table == table)
+            .filter(move |route| route.table == table && route.family() == Family::Ipv6)
     };
     let through: BTreeSet<IfIndex> = ours
         .flat_map(|rule| routes(rule.table))
@@ -429,9 +429,14 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
         },
     };
     let leads_through = |table| {
-        host.own_tables
-            .iter()
-            .any(|r| r.table == table && r.oif == Some(index) && settings.owns_route(r))
+        // A table has the same number in both families, but not always of the same card: one
+        // family may have moved already.
+        host.own_tables.iter().any(|r| {
+            r.table == table
+                && r.family() == family
+                && r.oif == Some(index)
+                && settings.owns_route(r)
+        })
     };
     let leased = leased_sources(inputs);
     let ours = host

@@ -23,7 +23,7 @@ pub(super) enum Placing {
 }
 
 /// The forwarding information base of both families.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fib {
     rules: Vec<ObservedRule>,
     routes: Vec<ObservedRoute>,
@@ -43,15 +43,48 @@ impl Fib {
         }
     }
 
+    pub(super) fn holding(rules: &[ObservedRule], routes: &[ObservedRoute]) -> Self {
+        let mut rules = rules.to_vec();
+        rules.sort_by_key(|rule| (rule.family, rule.priority));
+        Self {
+            rules,
+            routes: routes.to_vec(),
+        }
+    }
+
     pub(super) fn rules(&self, family: Family) -> Vec<ObservedRule> {
         let of_family = |rule: &&ObservedRule| rule.family == family;
         self.rules.iter().filter(of_family).cloned().collect()
     }
 
     pub(super) fn routes(&self, wanted: impl Fn(&ObservedRoute) -> bool) -> Vec<ObservedRoute> {
-        let mut found: Vec<_> = self.routes.iter().filter(|r| wanted(r)).cloned().collect();
+        let wanted = self.routes.iter().filter(|route| wanted(route));
+        let mut found: Vec<_> = wanted.map(|route| self.shown(route)).collect();
         found.sort_by_key(|route| (route.table, route.destination, route.metric));
         found
+    }
+
+    /// A route as a dump shows it: the next hops of one IPv6 key are one multipath route,
+    /// which has the first one's attributes. Those of routers that the kernel itself heard
+    /// stay apart (`rt6_qualify_for_ecmp()`).
+    fn shown(&self, route: &ObservedRoute) -> ObservedRoute {
+        let can_be_joined =
+            |route: &ObservedRoute| route.gateway.is_some() && route.protocol != ProtocolId::RA;
+        let is_sibling = |other: &&ObservedRoute| {
+            other.family() == Family::Ipv6
+                && can_be_joined(other)
+                && can_be_joined(route)
+                && other.table == route.table
+                && other.destination == route.destination
+                && other.metric == route.metric
+        };
+        let mut shown = route.clone();
+        if let Some(first) = self.routes.iter().find(is_sibling) {
+            shown.preference = first.preference;
+            shown.protocol = first.protocol;
+            shown.mtu = first.mtu;
+        }
+        shown
     }
 
     /// Adds the route that an address makes, unless another address made it.

@@ -9,7 +9,9 @@ use leaseroute_core::{
     ObservedRule, ProtocolId, RawEvent, RouterPreference,
 };
 
-use super::kernel::{Kernel, main_route, usual_rules};
+use leaseroute_lab::fixture::Snapshot;
+
+use super::kernel::{bare, main_route};
 use super::spelling::{Spelling, spelled};
 
 /// The most cards a host has here.
@@ -296,12 +298,9 @@ impl World {
             .collect()
     }
 
-    /// The kernel as clients and administrators leave it, without anything of ours.
-    pub(crate) fn kernel(&self) -> Kernel {
-        let mut kernel = Kernel {
-            rules: usual_rules(),
-            ..Kernel::default()
-        };
+    /// What the kernel holds as clients and administrators leave it, without anything of ours.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut kernel = bare();
         kernel
             .links
             .insert(IfIndex::new(1).unwrap(), link(1, "lo", None));
@@ -321,12 +320,7 @@ impl World {
                 add6(&mut kernel, card, form);
             }
         }
-        for rule in &self.foreign_rules {
-            let place = kernel
-                .rules
-                .partition_point(|seen| seen.priority <= rule.priority);
-            kernel.rules.insert(place, rule.clone());
-        }
+        kernel.rules.extend(self.foreign_rules.iter().cloned());
         kernel.routes.extend(self.foreign_routes.iter().cloned());
         kernel
     }
@@ -354,7 +348,7 @@ fn link(index: u32, name: &str, mac: Option<Mac>) -> Link {
     }
 }
 
-fn add4(kernel: &mut Kernel, card: usize, form: &Lease4Form, down: bool) {
+fn add4(kernel: &mut Snapshot, card: usize, form: &Lease4Form, down: bool) {
     let index = index_of(card);
     let address = Ipv4Network::new(form.address(card), form.length()).unwrap();
     kernel.addresses.push(LinkAddress {
@@ -388,7 +382,7 @@ fn add4(kernel: &mut Kernel, card: usize, form: &Lease4Form, down: bool) {
     }
 }
 
-fn add6(kernel: &mut Kernel, card: usize, form: &Form6) {
+fn add6(kernel: &mut Snapshot, card: usize, form: &Form6) {
     let index = index_of(card);
     let length = if form.leased { 128 } else { 64 };
     let mut add = |address: Ipv6Addr, length, flags| {

@@ -16,23 +16,27 @@ use leaseroute_core::{
     Operation, Pattern, Plan, Priority, Selector, Settings, TableId, TableScheme, When,
     desired_state, is_link_local, is_unicast_host, plan, removal,
 };
+use leaseroute_lab::fake::FakeKernel;
+use leaseroute_lab::fixture::Snapshot;
 use proptest::prelude::*;
 use proptest::sample::select;
-use support::kernel::{Kernel, Packet};
+use support::kernel::{
+    Packet, execute, execute_all, foreign as foreign_of, inherit, of_family, ours, read, way,
+};
 use support::strategies::{foreign, happening};
 use support::world::{CARDS, Happening, Lease4Form, World, index_of, name_of};
 
 /// A host on which events are taken in one after the other.
 struct Site {
     world: World,
-    kernel: Kernel,
+    kernel: FakeKernel,
     book: LeaseBook,
     settings: Settings,
 }
 
 impl Site {
     fn new(world: World, settings: Settings) -> Self {
-        let kernel = world.kernel();
+        let kernel = FakeKernel::holding(&world.snapshot());
         Self {
             world,
             kernel,
@@ -45,17 +49,15 @@ impl Site {
     /// would look at.
     fn happen(&mut self, happening: &Happening) -> Vec<Family> {
         let events = self.world.happen(happening);
-        let mut kernel = self.world.kernel();
-        kernel.inherit(&self.kernel, &self.settings);
-        self.kernel = kernel;
+        let mut snapshot = self.world.snapshot();
+        inherit(&mut snapshot, &self.kernel.contents(), &self.settings);
+        self.kernel = FakeKernel::holding(&snapshot);
         if matches!(happening, Happening::StateLost) {
             self.book = LeaseBook::default();
         }
         let mut families = Vec::new();
         for raw in events {
-            let host = self
-                .kernel
-                .snapshot(Family::Ipv4, &self.book, &self.settings);
+            let host = read(&self.kernel, Family::Ipv4, &self.book, &self.settings);
             let event = raw.client.parse(&raw).unwrap().event.unwrap();
             let folded = self.book.fold(&event, Some(raw), &host, 0);
             assert!(matches!(folded, Folded::TakenIn(_)));
@@ -69,19 +71,19 @@ impl Site {
     }
 
     fn wanted(&self, family: Family) -> DesiredState {
-        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let host = read(&self.kernel, family, &self.book, &self.settings);
         desired_state(family, &host, &self.book, &self.settings)
     }
 
     fn plan(&self, family: Family) -> Plan {
-        let host = self.kernel.snapshot(family, &self.book, &self.settings);
+        let host = read(&self.kernel, family, &self.book, &self.settings);
         let desired = desired_state(family, &host, &self.book, &self.settings);
         plan(&desired, &host, &self.settings)
     }
 
     fn reconcile(&mut self, family: Family) -> Plan {
         let plan = self.plan(family);
-        self.kernel.execute_all(&plan);
+        execute_all(&self.kernel, &plan);
         plan
     }
 }
@@ -168,8 +170,8 @@ fn unshared() -> impl Strategy<Value = Vec<Happening>> {
 /// All that is wanted is there, once, and nothing else of ours is, save what a foreign
 /// route keeps out and what is kept for an unknown lease.
 fn assert_reached(site: &Site, desired: &DesiredState) {
-    let (rules, routes) = site.kernel.ours(&site.settings);
-    let (_, foreign_routes) = site.kernel.foreign(&site.settings);
+    let (rules, routes) = ours(&site.kernel.contents(), &site.settings);
+    let (_, foreign_routes) = foreign_of(&site.kernel.contents(), &site.settings);
     for (route, _) in &desired.routes {
         let is_there = routes.iter().any(|seen| route.is_met_by(seen));
         let kept_out = foreign_routes.iter().any(|seen| route.has_key_of(seen));
@@ -266,10 +268,10 @@ proptest! {
         for happening in &happenings {
             for family in site.happen(happening) {
                 let other = if family == Family::Ipv4 { Family::Ipv6 } else { Family::Ipv4 };
-                let before = site.kernel.clone();
+                let before = site.kernel.contents();
                 site.reconcile(family);
-                prop_assert_eq!(before.foreign(&site.settings), site.kernel.foreign(&site.settings));
-                prop_assert_eq!(before.of_family(other), site.kernel.of_family(other));
+                prop_assert_eq!(foreign_of(&before, &site.settings), foreign_of(&site.kernel.contents(), &site.settings));
+                prop_assert_eq!(of_family(&before, other), of_family(&site.kernel.contents(), other));
             }
         }
     }
@@ -290,16 +292,16 @@ proptest! {
             for family in site.happen(happening) {
                 let plan = site.plan(family);
                 let start = site.kernel.clone();
-                let mut whole = start.clone();
-                whole.execute_all(&plan);
+                let whole = start.clone();
+                execute_all(&whole, &plan);
                 for cut in 0..plan.steps.len() {
                     site.kernel = start.clone();
                     for step in &plan.steps[..cut] {
-                        prop_assert_eq!(site.kernel.execute(&step.operation, plan.protocol), Ok(true));
+                        prop_assert_eq!(execute(&site.kernel, &step.operation, plan.protocol), Ok(true));
                     }
                     site.reconcile(family);
-                    let (rules, routes) = site.kernel.ours(&site.settings);
-                    let (whole_rules, whole_routes) = whole.ours(&site.settings);
+                    let (rules, routes) = ours(&site.kernel.contents(), &site.settings);
+                    let (whole_rules, whole_routes) = ours(&whole.contents(), &site.settings);
                     prop_assert_eq!(lines(&rules), lines(&whole_rules), "cut after {} of\n{}", cut, plan);
                     let missing: Vec<_> = whole_routes.difference(&routes).collect();
                     prop_assert!(missing.is_empty(), "{missing:?}, cut after {cut} of\n{plan}");
@@ -350,7 +352,7 @@ fn far(family: Family) -> IpAddr {
 }
 
 /// The sources whose packets to far away leave by the interface of their own table.
-fn routed_sources(kernel: &Kernel, desired: &DesiredState) -> Vec<(IpAddr, String)> {
+fn routed_sources(seen: &Snapshot, desired: &DesiredState) -> Vec<(IpAddr, String)> {
     let mut routed = Vec::new();
     for uplink in desired
         .uplinks
@@ -363,7 +365,7 @@ fn routed_sources(kernel: &Kernel, desired: &DesiredState) -> Vec<(IpAddr, Strin
                 destination: far(desired.family),
                 bound_to: None,
             };
-            let way = kernel.way(packet);
+            let way = way(seen, packet);
             if way.is_some_and(|way| {
                 way.oif == Some(uplink.device.index) && Some(way.table) == uplink.table
             }) {
@@ -399,13 +401,13 @@ proptest! {
         }
         for family in Family::BOTH {
             for card in 0..CARDS {
-                let host = site.kernel.snapshot(family, &site.book, &site.settings);
+                let host = read(&site.kernel, family, &site.book, &site.settings);
                 let name = name_of(card);
                 let link = &host.links[&index_of(card)];
                 let wanted = site.wanted(family);
                 let plan = removal(family, &host, &site.settings, Some(link));
-                site.kernel.execute_all(&plan);
-                let (rules, _) = site.kernel.ours(&site.settings);
+                execute_all(&site.kernel, &plan);
+                let (rules, _) = ours(&site.kernel.contents(), &site.settings);
                 let of_card = |source: &IpNetwork| {
                     let uplink = wanted.uplinks.iter().find(|u| u.device.index == link.index);
                     uplink.is_some_and(|uplink| uplink.sources.contains(source))
@@ -415,7 +417,7 @@ proptest! {
                 });
                 prop_assert!(left.is_none(), "{left:?} after\n{plan}");
             }
-            let (rules, _) = site.kernel.ours(&site.settings);
+            let (rules, _) = ours(&site.kernel.contents(), &site.settings);
             let left = rules.iter().find(|rule| rule.family == family);
             prop_assert!(left.is_none(), "{left:?}");
         }
@@ -435,7 +437,7 @@ proptest! {
                     _ => None,
                 });
                 prop_assert!(deleted.is_sorted_by(|a, b| a >= b), "{plan}");
-                site.kernel.execute_all(&plan);
+                execute_all(&site.kernel, &plan);
             }
         }
     }
@@ -448,14 +450,14 @@ proptest! {
             for family in site.happen(happening) {
                 let desired = site.wanted(family);
                 let plan = site.plan(family);
-                let mut kernel = site.kernel.clone();
-                kernel.execute_all(&plan);
-                let before = routed_sources(&site.kernel, &desired);
-                let mut live = routed_sources(&kernel, &desired);
+                let kernel = site.kernel.clone();
+                execute_all(&kernel, &plan);
+                let before = routed_sources(&site.kernel.contents(), &desired);
+                let mut live = routed_sources(&kernel.contents(), &desired);
                 live.retain(|source| before.contains(source));
                 for (done, step) in plan.steps.iter().enumerate() {
-                    site.kernel.execute(&step.operation, plan.protocol).unwrap();
-                    let now = routed_sources(&site.kernel, &desired);
+                    execute(&site.kernel, &step.operation, plan.protocol).unwrap();
+                    let now = routed_sources(&site.kernel.contents(), &desired);
                     for source in &live {
                         prop_assert!(now.contains(source), "{source:?} after {} of\n{plan}", done + 1);
                     }
@@ -472,6 +474,7 @@ proptest! {
             for family in site.happen(happening) {
                 let desired = site.wanted(family);
                 site.reconcile(family);
+                let seen = site.kernel.contents();
                 for uplink in &desired.uplinks {
                     let default = desired.routes.iter().find(|(route, _)| {
                         Some(route.table) == uplink.table && route.destination.prefix() == 0
@@ -485,7 +488,7 @@ proptest! {
                                 destination: far(family),
                                 bound_to,
                             };
-                            let way = site.kernel.way(packet);
+                            let way = way(&seen, packet);
                             // A lease may have routes for far away itself (0.0.0.0/1).
                             let by = way.map(|way| (way.table, way.oif));
                             let own = (default.table, Some(uplink.device.index));
