@@ -100,11 +100,10 @@ fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
     for part in missing {
         debug!("the sandbox is not complete: {part}");
     }
-    let event = match parse(raw) {
-        Ok(Some(event)) => event,
-        Ok(None) => return Exit::Done,
-        Err(exit) => return exit,
-    };
+    let parsed = parse(raw);
+    if matches!(parsed, Ok(None)) {
+        return Exit::Done;
+    }
     let settings = match loaded {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -117,7 +116,13 @@ fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
     match Netlink::open() {
         Ok(kernel) => {
             let engine = Engine::new(kernel, settings, state);
-            let exit = take(&engine, &event, raw);
+            let exit = match parsed {
+                Ok(event) => event.map_or(Exit::Done, |event| take(&engine, &event, raw)),
+                Err(exit) => {
+                    follow(&engine);
+                    exit
+                }
+            };
             // What would be freed piece by piece from here on, which takes a twentieth
             // of a renewal, the kernel frees at once.
             process::exit(exit.code().into())
@@ -158,6 +163,15 @@ fn broken_configuration(error: &ConfigError) -> Exit {
 fn unreadable(error: &KernelError) -> Exit {
     error!("{}", with_causes(error));
     Exit::Kernel
+}
+
+/// Follows what a client did to its card, such as taking an address off, when it cannot be
+/// believed what it says of it.
+fn follow(engine: &Engine<Netlink>) {
+    match engine.apply() {
+        Ok(outcome) => mem::forget(outcome),
+        Err(error) => error!("{}", with_causes(&error)),
+    }
 }
 
 fn take(engine: &Engine<Netlink>, event: &Event, raw: &RawEvent) -> Exit {

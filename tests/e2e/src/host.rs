@@ -53,7 +53,10 @@ exec cat
 pub struct Host {
     /// Held open: what the init process waits on.
     init: Child,
+    /// Whose namespaces commands run in.
     pid: u32,
+    /// Where its files begin in the mount namespace of that process.
+    root: &'static str,
     /// Answers probes on every address of the host.
     _server: Server,
     folder: tempfile::TempDir,
@@ -102,10 +105,17 @@ impl Host {
         Self {
             init,
             pid,
+            root: "",
             _server: Server::everywhere(fabric.host()).unwrap(),
             folder: tempfile::tempdir().unwrap(),
             fabric,
         }
+    }
+
+    /// Lets another process stand for the host: its files are below `root`.
+    pub(crate) fn moves_to(&mut self, pid: u32, root: &'static str) {
+        self.pid = pid;
+        self.root = root;
     }
 
     /// Installs a hook program where packages do.
@@ -149,7 +159,7 @@ impl Host {
     /// A file of the host, as the test reaches it.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{inside}", self.pid))
+        PathBuf::from(format!("/proc/{}/root{}{inside}", self.pid, self.root))
     }
 
     /// Writes a file of the host, with its folders.

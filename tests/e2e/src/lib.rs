@@ -14,6 +14,7 @@
     reason = "this is test code: what goes wrong is to be seen at once"
 )]
 
+pub mod boot;
 pub mod daemon;
 pub mod host;
 pub mod kernel;

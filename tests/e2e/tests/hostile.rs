@@ -109,6 +109,19 @@ fn impossible_events_are_refused_whole() {
     assert!(!machine.path("/run/pwned").exists());
 }
 
+/// The client has changed the address, and what it says of the new one cannot be.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn refused_event_leaves_nothing_of_an_address_that_is_gone() {
+    let (machine, good) = settled();
+    let card = machine.card(1);
+    machine.shell(&format!("ip addr del {}/24 dev {}", card.ipv4, card.name));
+    let (status, _) = call(&machine, &good, &[("new_ip_address", "10.0.1.256")]);
+    assert_eq!(status, REFUSED);
+    let own = machine.shell("ip -4 rule");
+    assert!(!own.contains(&card.ipv4.to_string()), "{own}");
+}
+
 /// What a caller may do to a program's standard descriptors.
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
