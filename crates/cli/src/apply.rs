@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-use leaseroute_core::{Family, InterfaceRef, Plan};
+use leaseroute_core::{Family, Host, InterfaceRef, Plan};
 use leaseroute_kernel::OperationError;
 use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::exit::Exit;
 use leaseroute_runtime::reconcile::Failure;
-use leaseroute_runtime::{Outcome, Paths, Removal};
+use leaseroute_runtime::{EngineError, Outcome, Paths, Removal, snapshot};
 use serde::Serialize;
 
 use crate::error::CliError;
-use crate::given::Given;
+use crate::given::{self, Given};
+use crate::now;
 use crate::output;
 use crate::view::{Count, EventView, FORMAT, NoteView, StepView, inactive};
-use crate::world::{self, Machine};
+use crate::world::{self, Machine, World};
 
 /// What was changed.
 #[derive(Debug, Serialize)]
@@ -57,7 +58,12 @@ pub(crate) fn apply(events: Vec<Given>) -> Result<ChangeView, CliError> {
     let machine = Machine::open(paths, loaded)?;
     let mut view = ChangeView::default();
     for given in events {
-        let parsed = given.parse()?;
+        let mut parsed = given.parse()?;
+        if given.adds {
+            // Whoever sets up an interface does so one step at a time, as ifup(8) by its lock.
+            let World { host, book, .. } = machine.world(now())?;
+            parsed.event = parsed.event.map(|event| given::added(event, &host, &book));
+        }
         if let Some(event) = parsed.event.clone() {
             view.add(machine.engine.take(event, &given.raw)?);
         }
@@ -68,8 +74,12 @@ pub(crate) fn apply(events: Vec<Given>) -> Result<ChangeView, CliError> {
 }
 
 /// Takes our objects away, of the interfaces that are named or of all, and forgets their
-/// leases.
-pub(crate) fn remove(interfaces: &[InterfaceRef]) -> Result<ChangeView, CliError> {
+/// leases. With `missing_ok` an interface may be gone: its lease is then forgotten and its
+/// rules are taken away as any run does for what is gone.
+pub(crate) fn remove(
+    interfaces: &[InterfaceRef],
+    missing_ok: bool,
+) -> Result<ChangeView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
     let machine = Machine::open(paths, loaded)?;
@@ -77,8 +87,22 @@ pub(crate) fn remove(interfaces: &[InterfaceRef]) -> Result<ChangeView, CliError
     if interfaces.is_empty() {
         view.removed(machine.engine.remove(None)?);
     }
+    if !missing_ok {
+        // All or nothing: who mistypes one of several names wants to know before.
+        let links = snapshot::links(machine.engine.kernel(), machine.engine.settings())?;
+        let host = Host {
+            links,
+            ..Host::default()
+        };
+        if let Some(missing) = interfaces.iter().find(|name| host.resolve(name).is_none()) {
+            return Err(CliError::NoInterface(missing.clone()));
+        }
+    }
     for interface in interfaces {
-        view.removed(machine.engine.remove(Some(interface))?);
+        match machine.engine.remove(Some(interface)) {
+            Err(EngineError::NoInterface(_)) if missing_ok => view.add(machine.engine.apply()?),
+            removal => view.removed(removal?),
+        }
     }
     Ok(view)
 }

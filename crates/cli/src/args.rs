@@ -6,11 +6,16 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use leaseroute_core::{Client, InterfaceRef};
+use ipnetwork::IpNetwork;
+use leaseroute_core::{Client, InterfaceRef, is_unicast_host};
 use leaseroute_runtime::exit::Exit;
+
+use crate::hooks::{ROOMS, Room};
 
 /// Makes every network card answer on the card it was asked on
 #[derive(Debug, Parser)]
@@ -46,6 +51,9 @@ pub(crate) enum Command {
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Show, install or remove what makes the DHCP clients call our hooks
+    #[command(subcommand)]
+    Hooks(HooksCommand),
     /// Write a bug report that can be replayed
     #[command(after_help = CAPTURE_EXAMPLES)]
     Capture(CaptureArgs),
@@ -94,10 +102,120 @@ pub(crate) struct LeaseArgs {
     pub(crate) client_file: Option<PathBuf>,
 }
 
+/// What a script knows of an interface, in place of a lease.
+#[derive(Debug, Args)]
+pub(crate) struct ScriptArgs {
+    /// The interface whose addresses follow
+    #[arg(
+        long,
+        value_name = "IF",
+        requires = "address",
+        conflicts_with = "lease"
+    )]
+    pub(crate) interface: Option<InterfaceRef>,
+    /// An address that it has; once for each, of either family. It replaces what was known of the
+    /// interface in that family
+    #[arg(long, value_name = "ADDR[/LEN]", requires = "interface")]
+    pub(crate) address: Vec<Address>,
+    /// The gateway of its own; one for each family
+    #[arg(long, value_name = "GW", requires = "interface")]
+    pub(crate) gateway: Vec<IpAddr>,
+    /// A further route by it, on-link without a gateway; once for each
+    #[arg(long, value_name = "DEST[=GW]", requires = "interface")]
+    pub(crate) route: Vec<GivenRoute>,
+    /// The MTU for its IPv4 routes in bytes, where that is less than the interface's
+    #[arg(long, value_name = "BYTES", requires = "interface")]
+    pub(crate) mtu: Option<u32>,
+    /// When the addresses end, in seconds from now; never, if not given
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "interface",
+        allow_negative_numbers = true
+    )]
+    pub(crate) expires: Option<u64>,
+    /// Keep what is known of the interface, and add to it
+    #[arg(long, requires = "interface")]
+    pub(crate) add: bool,
+}
+
+/// An address as typed, and whether a prefix length or a mask was typed with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) network: IpNetwork,
+    pub(crate) with_length: bool,
+}
+
+/// A route as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GivenRoute {
+    pub(crate) destination: IpNetwork,
+    /// `None`: on-link.
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let network = text.parse();
+        let network = network.map_err(|_| "not an address with or without a prefix length")?;
+        Ok(Self {
+            network,
+            with_length: text.contains('/'),
+        })
+    }
+}
+
+impl FromStr for GivenRoute {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (destination, gateway) = match text.split_once('=') {
+            Some((destination, gateway)) => (destination, Some(gateway)),
+            None => (text, None),
+        };
+        if destination == "default" {
+            return Err("a default route is given with --gateway".to_owned());
+        }
+        let destination: IpNetwork = destination
+            .parse()
+            .map_err(|_| format!("{destination:?} is not an address or a prefix"))?;
+        let gateway: Option<IpAddr> = gateway
+            .map(|text| {
+                text.parse()
+                    .map_err(|_| format!("{text:?} is not an address"))
+            })
+            .transpose()?;
+        if destination.prefix() == 0 {
+            return Err("a default route is given with --gateway".to_owned());
+        }
+        if destination.ip() != destination.network() {
+            let (meant, length) = (destination.network(), destination.prefix());
+            return Err(format!("it has host bits set; {meant}/{length} has none"));
+        }
+        if gateway.is_some_and(|gateway| gateway.is_ipv4() != destination.is_ipv4()) {
+            return Err("its gateway is of the other address family".to_owned());
+        }
+        if gateway.is_some_and(|gateway| gateway.is_unspecified()) {
+            return Err("its gateway is no address; leave it out for an on-link route".to_owned());
+        }
+        if gateway.is_some_and(|gateway| !is_unicast_host(gateway)) {
+            return Err("its gateway is an address that no router can have".to_owned());
+        }
+        Ok(Self {
+            destination,
+            gateway,
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
+    #[command(flatten)]
+    pub(crate) script: ScriptArgs,
     /// A snapshot of a host as JSON in place of this host, or a capture that has one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) host: Option<PathBuf>,
@@ -113,6 +231,8 @@ pub(crate) struct PlanArgs {
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
+    #[command(flatten)]
+    pub(crate) script: ScriptArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -139,6 +259,9 @@ pub(crate) struct RemoveArgs {
     /// Everything of ours, on interfaces that are gone, too
     #[arg(long, conflicts_with = "interfaces")]
     pub(crate) all: bool,
+    /// An interface that is gone is no mistake: what is left of it goes, as of any that is gone
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) missing_ok: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -183,6 +306,51 @@ pub(crate) struct CaptureArgs {
     pub(crate) mask: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum HooksCommand {
+    /// Show which clients are here, what is in place, and which one works on which card
+    #[command(after_help = HOOKS_LIST_EXAMPLES)]
+    List(HooksArgs),
+    /// Put in place what the clients that are here need
+    #[command(after_help = HOOKS_INSTALL_EXAMPLES)]
+    Install {
+        #[command(flatten)]
+        hooks: HooksArgs,
+        /// A folder with the hook programs, to be copied to /usr/libexec/leaseroute; for when no
+        /// package brings them
+        #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        programs: Option<PathBuf>,
+    },
+    /// Remove what install puts in place, and nothing else
+    #[command(after_help = HOOKS_REMOVE_EXAMPLES)]
+    Remove(HooksArgs),
+}
+
+/// Which hooks.
+#[derive(Debug, Args)]
+pub(crate) struct HooksArgs {
+    /// The root of the system, such as that of an image
+    #[arg(long, value_name = "FOLDER", default_value = "/", value_hint = ValueHint::DirPath)]
+    pub(crate) root: PathBuf,
+    /// Only these clients
+    #[arg(
+        long = "client",
+        value_name = "CLIENT",
+        num_args = 1..,
+        value_parser = clients()
+    )]
+    pub(crate) clients: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The names of the clients whose hooks can be installed.
+fn clients() -> PossibleValuesParser {
+    let value = |room: &Room| PossibleValue::new(room.name).aliases(room.aliases.iter().copied());
+    PossibleValuesParser::new(ROOMS.iter().map(value))
+}
+
 impl Cli {
     /// The definition, for manual pages and completions.
     pub(crate) fn definition() -> clap::Command {
@@ -198,6 +366,8 @@ Examples:
     leaseroute plan --lease bound.env --host host.json
   What a bug report's host would do:
     leaseroute plan --capture report.json
+  What it would change if a card had a static address:
+    leaseroute plan --interface eth1 --address 192.0.2.10/24 --gateway 192.0.2.1
 
 The commands that are printed can be fed to a shell; each has its reason as a comment.";
 
@@ -206,7 +376,17 @@ Examples:
   Put right what somebody removed:
     leaseroute apply
   Take in a lease as if dhclient had just got it:
-    leaseroute apply --client dhclient --lease bound.env";
+    leaseroute apply --client dhclient --lease bound.env
+  From a script, when a program that we know nothing of has set up a card:
+    leaseroute apply --interface eth1 --address 192.0.2.10/24 --gateway 192.0.2.1
+  IPv6, where the gateway may be link-local:
+    leaseroute apply --interface eth1 --address 2001:db8:1::10/64 --gateway fe80::1
+  A second address, and a network behind another router, beside what is known:
+    leaseroute apply --interface eth1 --add --address 192.0.2.11 --route 10.0.0.0/8=192.0.2.9
+  When the card goes down:
+    leaseroute remove --missing-ok eth1
+
+The addresses must be on the interface already. The same call again changes nothing.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -221,6 +401,8 @@ const REMOVE_EXAMPLES: &str = "\
 Examples:
   One interface; the next event of its client brings everything back:
     leaseroute remove eth1
+  From a script that runs when the interface may be gone already:
+    leaseroute remove --missing-ok eth1
   Everything, as before the package is removed:
     leaseroute remove --all";
 
@@ -238,6 +420,42 @@ Examples:
     leaseroute capture --mask --output report.json
   See what it makes of it:
     leaseroute plan --capture report.json";
+
+const HOOKS_LIST_EXAMPLES: &str = "\
+Examples:
+  What is in place, and is it called?
+    leaseroute hooks list
+  An image, for programs:
+    leaseroute hooks list --root /mnt/image --json
+
+The cards are shown of this system only. Whose clients are at work is seen best by root.";
+
+const HOOKS_INSTALL_EXAMPLES: &str = "\
+Examples:
+  For all clients that are here:
+    leaseroute hooks install
+  Into an image, for two clients:
+    leaseroute hooks install --root /mnt/image --client dhclient nm-dispatcher
+  From a build, with the programs:
+    leaseroute hooks install --programs target/release
+
+What is in place already is left alone, an older version is updated. A file of the same name that
+is not ours stays: that is an error, and the rest is still done. What has to be done by hand is said.
+
+Exit status: 0 when all is in place, 1 when something could not be put in place.";
+
+const HOOKS_REMOVE_EXAMPLES: &str = "\
+Examples:
+  Everything:
+    leaseroute hooks remove
+  What makes dhclient call our hook:
+    leaseroute hooks remove --client dhclient
+
+Programs are removed only where install --programs copied them. A script that udhcpc is started with
+stays, since it sets the address: have udhcpc started without it first. Routes and rules stay, too:
+\"leaseroute remove --all\" removes those.
+
+Exit status: 0 when nothing of ours is left, 1 when something could not be removed.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -39,6 +39,8 @@ pub(crate) enum CliError {
     Configuration(ConfigError),
     #[error("failed to take in the event")]
     Refused(#[from] Refusal),
+    #[error("failed to take in the options: {0}")]
+    Options(String),
     #[error("failed to find interface {}", Quoted(.0.as_str()))]
     NoInterface(InterfaceRef),
     #[error("failed to find a subcommand {} to print a manual page of", Quoted(.0))]
@@ -83,7 +85,7 @@ impl CliError {
             Self::Configuration(_) => Exit::Configuration,
             Self::Refused(_) => Exit::Refused,
             Self::NoInterface(_) => Exit::NoInterface,
-            Self::NoSubcommand(_) => Exit::Usage,
+            Self::NoSubcommand(_) | Self::Options(_) => Exit::Usage,
             Self::Kernel(_) => Exit::Kernel,
             Self::Engine(error) => error.exit(),
         }

@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod generate;
 mod given;
+mod hooks;
 mod mask;
 mod output;
 mod plan;
@@ -56,7 +57,11 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
             Exit::Done,
         ),
         Request::Apply { events, form } => changed(&apply::apply(events)?, form),
-        Request::Remove { interfaces, form } => changed(&apply::remove(&interfaces)?, form),
+        Request::Remove {
+            interfaces,
+            missing_ok,
+            form,
+        } => changed(&apply::remove(&interfaces, missing_ok)?, form),
         Request::Status { verify, form } => {
             let view = status::run(verify, now())?;
             answer(&output::render(&view, form)?, view.exit())
@@ -76,6 +81,25 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
             &report::run(events, output.as_deref(), mask, now())?,
             Exit::Done,
         ),
+        Request::ListHooks {
+            root,
+            clients,
+            form,
+        } => answer(
+            &output::render(&hooks::list(&root, &clients, now())?, form)?,
+            Exit::Done,
+        ),
+        Request::InstallHooks {
+            root,
+            clients,
+            programs,
+            form,
+        } => changed_hooks(&hooks::install(&root, &clients, programs.as_deref()), form),
+        Request::RemoveHooks {
+            root,
+            clients,
+            form,
+        } => changed_hooks(&hooks::remove(&root, &clients), form),
         Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
         Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
         Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr).into()),
@@ -99,6 +123,16 @@ fn answer(text: &str, exit: Exit) -> Result<ExitCode, CliError> {
 }
 
 fn changed(view: &apply::ChangeView, form: request::Form) -> Result<ExitCode, CliError> {
+    for failure in view.failures() {
+        output::say(&failure);
+    }
+    answer(&output::render(view, form)?, view.exit())
+}
+
+fn changed_hooks(view: &hooks::ChangedHooks, form: request::Form) -> Result<ExitCode, CliError> {
+    for warning in view.warnings() {
+        output::warn(warning);
+    }
     for failure in view.failures() {
         output::say(&failure);
     }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use leaseroute_core::{Mac, RawEvent};
+use leaseroute_core::{LeaseFile, Mac, RawEvent};
 use serde_json::Value;
 
 /// Variables with these words in their names go, whatever they hold: identifiers look
@@ -38,7 +38,7 @@ pub(crate) fn event(event: &mut RawEvent) {
         let name = name.to_ascii_lowercase();
         PRIVATE.iter().any(|word| name.contains(word))
     };
-    if let Some(lease) = &mut event.lease_file {
+    if let LeaseFile::Text(lease) = &mut event.lease_file {
         let is_open = |line: &&str| {
             let (name, value) = line.split_once('=').unwrap_or((line, line));
             !is_private(name) && value.bytes().all(is_numeric)
@@ -171,12 +171,12 @@ mod tests {
         let pair = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
         let mut raw = RawEvent {
             arguments: vec!["secret".to_owned()],
-            lease_file: Some(lease_file.to_owned()),
+            lease_file: LeaseFile::Text(lease_file.to_owned()),
             ..RawEvent::new(Client::Dhclient, variables.map(pair).into())
         };
         event(&mut raw);
         assert_eq!(
-            raw.lease_file.as_deref(),
+            raw.lease_file.text(),
             Some("ADDRESS=192.0.2.10\nCLASSLESS_ROUTES=0.0.0.0/0,192.0.2.1")
         );
         let kept: Vec<(&str, &str)> = raw

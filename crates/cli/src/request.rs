@@ -8,13 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
-use leaseroute_core::{Client, Family, Host, InterfaceRef, RawEvent};
+use leaseroute_core::{Client, Family, Host, InterfaceRef, LeaseFile, RawEvent};
 use leaseroute_runtime::capture;
 use serde::de::DeserializeOwned;
 
-use crate::args::{Cli, Command, ConfigCommand, LeaseArgs, PlanArgs};
+use crate::args::{
+    Cli, Command, ConfigCommand, HooksArgs, HooksCommand, LeaseArgs, PlanArgs, ScriptArgs,
+};
 use crate::error::CliError;
 use crate::given::Given;
+use crate::hooks::{Room, Root};
+use crate::now;
 use crate::report::{FORMAT, Report};
 
 /// What to do.
@@ -38,6 +42,8 @@ pub(crate) enum Request {
     Remove {
         /// Nothing named means everything.
         interfaces: Vec<InterfaceRef>,
+        /// Whether one that is gone is no mistake.
+        missing_ok: bool,
         form: Form,
     },
     CheckConfig {
@@ -52,6 +58,26 @@ pub(crate) enum Request {
         /// `None`: to standard output.
         output: Option<PathBuf>,
         mask: bool,
+    },
+    ListHooks {
+        root: Root,
+        /// Nothing named means all.
+        clients: Vec<&'static Room>,
+        form: Form,
+    },
+    InstallHooks {
+        root: Root,
+        /// Nothing named means those that are here.
+        clients: Vec<&'static Room>,
+        /// The folder to copy the programs from, if any.
+        programs: Option<PathBuf>,
+        form: Form,
+    },
+    RemoveHooks {
+        root: Root,
+        /// Nothing named means all.
+        clients: Vec<&'static Room>,
+        form: Form,
     },
     Demo,
     Completions(Shell),
@@ -127,7 +153,7 @@ impl Request {
         Ok(match cli.command {
             Command::Plan(args) => plan(args)?,
             Command::Apply(args) => Self::Apply {
-                events: events(&args.lease)?,
+                events: given(&args.lease, &args.script)?,
                 form: Form::new(args.json),
             },
             Command::Status(args) => Self::Status {
@@ -136,6 +162,7 @@ impl Request {
             },
             Command::Remove(args) => Self::Remove {
                 interfaces: args.interfaces,
+                missing_ok: args.missing_ok,
                 form: Form::new(args.json),
             },
             Command::Config(ConfigCommand::Check { json }) => Self::CheckConfig {
@@ -150,6 +177,7 @@ impl Request {
                 output: args.output.filter(|path| path != Path::new("-")),
                 mask: args.mask,
             },
+            Command::Hooks(command) => hooks(command)?,
             Command::Demo => Self::Demo,
             Command::Completions { shell } => Self::Completions(shell),
             Command::Man { command } => Self::Man(command),
@@ -165,10 +193,60 @@ fn plan(args: PlanArgs) -> Result<Request, CliError> {
         (None, None) => Origin::Here,
     };
     Ok(Request::Plan {
-        events: events(&args.lease)?,
+        events: given(&args.lease, &args.script)?,
         origin,
         form: Form::new(args.json),
     })
+}
+
+fn hooks(command: HooksCommand) -> Result<Request, CliError> {
+    let parts = |args: HooksArgs| {
+        let named = args.clients.iter();
+        let mut clients: Vec<&Room> = Vec::new();
+        for room in named.filter_map(|name| Room::named(name)) {
+            // The same one may be named twice, or by two names.
+            if clients.iter().all(|known| known.name != room.name) {
+                clients.push(room);
+            }
+        }
+        let root = Root::open(&args.root)?;
+        Ok::<_, CliError>((root, clients, Form::new(args.json)))
+    };
+    Ok(match command {
+        HooksCommand::List(args) => {
+            let (root, clients, form) = parts(args)?;
+            Request::ListHooks {
+                root,
+                clients,
+                form,
+            }
+        }
+        HooksCommand::Install { hooks, programs } => {
+            let (root, clients, form) = parts(hooks)?;
+            Request::InstallHooks {
+                root,
+                clients,
+                programs,
+                form,
+            }
+        }
+        HooksCommand::Remove(args) => {
+            let (root, clients, form) = parts(args)?;
+            Request::RemoveHooks {
+                root,
+                clients,
+                form,
+            }
+        }
+    })
+}
+
+/// The event that is given, in either way.
+fn given(lease: &LeaseArgs, script: &ScriptArgs) -> Result<Vec<Given>, CliError> {
+    match &script.interface {
+        Some(interface) => Ok(vec![Given::by_script(interface, script, now())?]),
+        None => events(lease),
+    }
 }
 
 /// What a file holds: one event as lines, or the leases of a capture.
@@ -184,7 +262,9 @@ fn events(args: &LeaseArgs) -> Result<Vec<Given>, CliError> {
     let lease_file = args.client_file.as_deref().map(read).transpose()?;
     Ok(vec![Given::event(RawEvent {
         arguments: args.arguments.clone(),
-        lease_file: lease_file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        lease_file: lease_file.map_or(LeaseFile::Absent, |bytes| {
+            LeaseFile::Text(String::from_utf8_lossy(&bytes).into_owned())
+        }),
         ..capture::text(args.client, &text)
     })])
 }

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use leaseroute_core::{
-    Dropped, Event, Family, Lease, Lease4, Lease6, LeaseState, Note, Parsed, Plan, RawEvent, Step,
+    Dropped, Event, Family, GivenRoute6, Lease, Lease4, Lease6, LeaseState, Note, Parsed, Plan,
+    RawEvent, Step,
 };
 use serde::Serialize;
 
@@ -152,6 +153,9 @@ impl LeaseWords<'_> {
         if let Some(length) = lease.prefix_length {
             write!(f, "/{length}")?;
         }
+        for other in &lease.others {
+            write!(f, " and {other}")?;
+        }
         if let Some(router) = lease.router {
             write!(f, ", router {router}")?;
         }
@@ -178,7 +182,18 @@ impl LeaseWords<'_> {
             f.write_str(&text)?;
             self.end(expires, f)?;
         }
-        Ok(())
+        let (defaults, others): (Vec<&GivenRoute6>, Vec<&GivenRoute6>) = lease
+            .routes
+            .iter()
+            .partition(|r| r.destination.prefix() == 0);
+        for router in defaults.into_iter().filter_map(|route| route.gateway) {
+            write!(f, "; router {router}")?;
+        }
+        match others.len() {
+            0 => Ok(()),
+            1 => f.write_str("; 1 route"),
+            count => write!(f, "; {count} routes"),
+        }
     }
 
     fn end(&self, expires: Option<u64>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

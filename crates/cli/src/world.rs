@@ -8,7 +8,7 @@ use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::{Engine, Paths, StateFolder, snapshot};
 
 use crate::error::CliError;
-use crate::given::Given;
+use crate::given::{self, Given};
 use crate::output;
 use crate::view::EventView;
 
@@ -76,7 +76,11 @@ impl World {
         let mut views = Vec::new();
         let mut families = Vec::new();
         for given in events {
-            let parsed = given.parse()?;
+            let mut parsed = given.parse()?;
+            if given.adds {
+                let added = |event| given::added(event, &self.host, &self.book);
+                parsed.event = parsed.event.map(added);
+            }
             if let Some(event) = &parsed.event {
                 self.fold(event, &given.raw, now)?;
                 families.extend(event.families());
@@ -89,7 +93,7 @@ impl World {
     }
 
     fn fold(&mut self, event: &Event, raw: &RawEvent, now: u64) -> Result<(), CliError> {
-        match self.book.fold(event, Some(raw.clone()), &self.host, now) {
+        match self.book.fold(event, Some(raw), &self.host, now) {
             Folded::TakenIn(_) => Ok(()),
             Folded::NoSuchInterface(name) => Err(CliError::NoInterface(name)),
         }

@@ -15,7 +15,8 @@ fn without_configuration() {
         .env("LEASEROUTE_CONFIG_DIR", folder("nothing"))
         .env("LEASEROUTE_STATE_DIR", folder("nothing"))
         .case("tests/cmd/help.trycmd")
-        .case("tests/cmd/plan.trycmd");
+        .case("tests/cmd/plan.trycmd")
+        .case("tests/cmd/script.trycmd");
 }
 
 #[test]

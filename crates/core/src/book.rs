@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, Ipv6Network};
 use serde::{Deserialize, Serialize};
 
 use crate::address::Family;
+use crate::client::Client;
 use crate::event::{Event, LeaseChange, RawEvent};
 use crate::host::{Host, Link};
 use crate::interface::{IfIndex, InterfaceName, InterfaceRef, Mac};
@@ -29,6 +30,10 @@ pub struct Record {
     pub family: Family,
     /// What is known.
     pub state: LeaseState,
+    /// The clients that have told of the lease as it is and not of its end: two programs may
+    /// look after one interface, and what one of them ends the other still holds.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub told_by: BTreeSet<Client>,
     /// The last event that said so, for people and for bug reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<RawEvent>,
@@ -44,6 +49,9 @@ pub struct Record {
 /// How many losses an incomplete record holds. After so many, whatever is still alive has
 /// been renewed, and the record counts as complete.
 const NAMED_LOST: usize = 32;
+
+/// The most addresses, and the most prefixes, of one DHCPv6 lease.
+const MAX_PARTS: usize = 64;
 
 /// All records, by interface and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,13 +188,13 @@ impl LeaseBook {
     }
 
     /// Takes an event in. `now` is in seconds since 1970; `raw` is kept beside the lease.
-    pub fn fold(&mut self, event: &Event, raw: Option<RawEvent>, host: &Host, now: u64) -> Folded {
+    pub fn fold(&mut self, event: &Event, raw: Option<&RawEvent>, host: &Host, now: u64) -> Folded {
         let Some(link) = host.resolve(&event.interface) else {
             return Folded::NoSuchInterface(event.interface.clone());
         };
         let take_in = |change| {
             let key = (link.index, LeaseChange::family(change));
-            (key, self.take_in(change, raw.clone(), link, now))
+            (key, self.take_in(change, raw, link, now))
         };
         Folded::TakenIn(event.changes.iter().map(take_in).collect())
     }
@@ -194,7 +202,7 @@ impl LeaseBook {
     fn take_in(
         &mut self,
         change: &LeaseChange,
-        raw: Option<RawEvent>,
+        raw: Option<&RawEvent>,
         link: &Link,
         now: u64,
     ) -> Effect {
@@ -206,24 +214,50 @@ impl LeaseBook {
             .filter(|record| record.mac == link.mac);
         let is_news = match (change, known) {
             (LeaseChange::LookAgain(_), _) => false,
-            (_, None) => !change.says_nothing(),
-            (_, Some(known)) => known.may_be_ended_by(change, raw.as_ref()),
+            (LeaseChange::Advertised(prefixes), Some(known)) => known.autonomous() != prefixes,
+            (_, known) => known.is_some() || !change.says_nothing(),
         };
         if !is_news {
             return Effect::None;
+        }
+        let teller = raw.map(|raw| raw.client);
+        if let (Some(known), Some(teller)) = (known, teller)
+            && change.is_nameless_loss()
+            && let Some(others) = known.held_by_others(teller)
+        {
+            // Should the address go all the same, the kernel shows it.
+            if others == known.told_by {
+                return Effect::None;
+            }
+            let record = Record {
+                told_by: others,
+                ..known.clone()
+            };
+            self.records.insert(key, record);
+            return Effect::Renewed;
         }
         let state = next_state(known.map(|record| &record.state), change);
         let effect = match known {
             Some(known) if same_apart_from_times(&known.state, &state) => Effect::Renewed,
             _ => Effect::Changed,
         };
+        let told_by = match known {
+            _ if state == LeaseState::Lost => BTreeSet::new(),
+            Some(known) if is_of_one_lease(&known.state, &state) || change.is_part() => {
+                known.told_by.clone()
+            }
+            _ => BTreeSet::new(),
+        };
+        // Who tells of an end, or of routers, holds nothing by that.
+        let teller = teller.filter(|_| change.brings_lease());
         let mut record = Record {
+            told_by: told_by.into_iter().chain(teller).collect(),
             index: link.index,
             name: link.name.clone(),
             mac: link.mac,
             family,
             state,
-            event: raw,
+            event: raw.cloned(),
             named_lost: known.map_or(Some(BTreeSet::new()), |known| known.named_lost.clone()),
             updated: now,
         };
@@ -234,16 +268,20 @@ impl LeaseBook {
 }
 
 impl Record {
-    /// Whether a change that names no address concerns this lease: a client that tells of
-    /// its own end, or that it starts, knows nothing of a lease that another client holds.
-    /// Should the address go all the same, the kernel shows it.
-    fn may_be_ended_by(&self, change: &LeaseChange, raw: Option<&RawEvent>) -> bool {
-        let is_nameless = matches!(change, LeaseChange::Lost4(None) | LeaseChange::Lost6);
-        let is_held = matches!(self.state, LeaseState::Held(_));
-        match (&self.event, raw) {
-            (Some(told), Some(raw)) if is_nameless && is_held => told.client == raw.client,
-            _ => true,
+    fn autonomous(&self) -> &BTreeSet<Ipv6Network> {
+        const NONE: &BTreeSet<Ipv6Network> = &BTreeSet::new();
+        match &self.state {
+            LeaseState::Held(Lease::Ipv6(lease)) => &lease.autonomous,
+            LeaseState::Held(Lease::Ipv4(_)) | LeaseState::Lost => NONE,
         }
+    }
+
+    /// The other clients that hold the lease; `None` when there is none. A client that tells
+    /// of its own end, or that it starts, knows nothing of those.
+    fn held_by_others(&self, teller: Client) -> Option<BTreeSet<Client>> {
+        let mut others = self.told_by.clone();
+        others.remove(&teller);
+        (!others.is_empty()).then_some(others)
     }
 
     /// Keeps what a change names as lost, as long as the record is incomplete.
@@ -265,7 +303,7 @@ impl Record {
             | LeaseChange::Lost4(_)
             | LeaseChange::Lost6
             | LeaseChange::Changed6 { replace: true, .. } => self.named_lost = None,
-            LeaseChange::LookAgain(_) => {}
+            LeaseChange::Advertised(_) | LeaseChange::LookAgain(_) => {}
         }
     }
 
@@ -292,6 +330,14 @@ fn next_state(known: Option<&LeaseState>, change: &LeaseChange) -> LeaseState {
         },
         LeaseChange::Lost4(None) | LeaseChange::Lost6 => LeaseState::Lost,
         LeaseChange::LookAgain(_) => known.cloned().unwrap_or(LeaseState::Lost),
+        LeaseChange::Advertised(prefixes) => {
+            let mut lease = match known {
+                Some(LeaseState::Held(Lease::Ipv6(lease))) => lease.clone(),
+                _ => Lease6::default(),
+            };
+            lease.autonomous.clone_from(prefixes);
+            held_unless_empty(lease)
+        }
         LeaseChange::Changed6 {
             replace,
             gained,
@@ -304,18 +350,51 @@ fn next_state(known: Option<&LeaseState>, change: &LeaseChange) -> LeaseState {
             };
             lease.addresses.extend(&gained.addresses);
             lease.prefixes.extend(&gained.prefixes);
+            lease.routes.extend(&gained.routes);
+            lease.autonomous.extend(&gained.autonomous);
+            // A server that gives another address each time must not fill the host with rules.
+            bound(&mut lease.addresses, &gained.addresses);
+            bound(&mut lease.prefixes, &gained.prefixes);
             for address in lost_addresses {
                 lease.addresses.remove(address);
             }
             for prefix in lost_prefixes {
                 lease.prefixes.remove(prefix);
             }
-            if lease.is_empty() {
-                LeaseState::Lost
-            } else {
-                LeaseState::Held(Lease::Ipv6(lease))
-            }
+            held_unless_empty(lease)
         }
+    }
+}
+
+/// Keeps as many parts of a lease as one event can bring, the new ones before the others.
+fn bound<K: Ord, V>(parts: &mut BTreeMap<K, V>, new: &BTreeMap<K, V>) {
+    let mut left = MAX_PARTS.saturating_sub(new.len());
+    if parts.len() > MAX_PARTS {
+        parts.retain(|part, _| {
+            let is_new = new.contains_key(part);
+            let stays = is_new || left > 0;
+            left = left.saturating_sub(usize::from(!is_new));
+            stays
+        });
+    }
+}
+
+fn held_unless_empty(lease: Lease6) -> LeaseState {
+    if lease.is_empty() {
+        LeaseState::Lost
+    } else {
+        LeaseState::Held(Lease::Ipv6(lease))
+    }
+}
+
+/// Whether two states are about one lease, as two clients may tell of it: in words of their
+/// own, but of the same address.
+fn is_of_one_lease(a: &LeaseState, b: &LeaseState) -> bool {
+    match (a, b) {
+        (LeaseState::Held(Lease::Ipv4(a)), LeaseState::Held(Lease::Ipv4(b))) => {
+            a.address == b.address
+        }
+        _ => same_apart_from_times(a, b),
     }
 }
 
@@ -331,7 +410,10 @@ fn same_apart_from_times(a: &LeaseState, b: &LeaseState) -> bool {
             timeless(a) == timeless(b)
         }
         (LeaseState::Held(Lease::Ipv6(a)), LeaseState::Held(Lease::Ipv6(b))) => {
-            a.addresses.keys().eq(b.addresses.keys()) && a.prefixes.keys().eq(b.prefixes.keys())
+            a.addresses.keys().eq(b.addresses.keys())
+                && a.prefixes.keys().eq(b.prefixes.keys())
+                && a.routes == b.routes
+                && a.autonomous == b.autonomous
         }
         _ => false,
     }
@@ -339,8 +421,6 @@ fn same_apart_from_times(a: &LeaseState, b: &LeaseState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ipnetwork::Ipv6Network;
-
     use super::*;
     use crate::lease::{LeasedAddress, LeasedPrefix};
 
@@ -370,6 +450,7 @@ mod tests {
         Lease6 {
             addresses: [(ADDRESS.parse().unwrap(), LeasedAddress { expires })].into(),
             prefixes: [(PREFIX.parse().unwrap(), LeasedPrefix { expires })].into(),
+            ..Lease6::default()
         }
     }
 
@@ -385,6 +466,63 @@ mod tests {
         let before = book.clone();
         book.fold(&changed6(Lease6::default(), vec![]), None, &host(), 5);
         assert_eq!(book, before);
+    }
+
+    fn raw(client: &str) -> RawEvent {
+        RawEvent::new(client.parse().unwrap(), BTreeMap::new())
+    }
+
+    #[test]
+    fn a_client_that_names_no_address_ends_no_other_clients_lease() {
+        let event = |change| Event {
+            interface: "wan0".parse().unwrap(),
+            reason: "any".to_owned(),
+            changes: vec![change],
+        };
+        let mut book = LeaseBook::default();
+        let (dhclient, dhcpcd) = (raw("dhclient"), raw("dhcpcd"));
+        book.fold(&changed6(leased(9), vec![]), Some(&dhclient), &host(), 5);
+        let (key, before) = (book.records().next().unwrap().index, book.clone());
+        book.fold(&event(LeaseChange::Lost6), Some(&dhcpcd), &host(), 6);
+        assert_eq!(book, before);
+        // What it names is gone, whoever says so.
+        let named = changed6(Lease6::default(), vec![PREFIX.parse().unwrap()]);
+        book.fold(&named, Some(&dhcpcd), &host(), 7);
+        assert!(book.lease6(key).unwrap().prefixes.is_empty());
+        // It holds nothing by that, and its end is its own to tell.
+        let before = book.clone();
+        book.fold(&event(LeaseChange::Lost6), Some(&dhcpcd), &host(), 8);
+        assert_eq!(book, before);
+        // Once both have told of the lease, each has to tell of its end.
+        book.fold(&changed6(leased(9), vec![]), Some(&dhcpcd), &host(), 9);
+        book.fold(&event(LeaseChange::Lost6), Some(&dhclient), &host(), 10);
+        assert!(book.lease6(key).is_some());
+        book.fold(&event(LeaseChange::Lost6), Some(&dhcpcd), &host(), 11);
+        assert_eq!(book.lease6(key), None);
+    }
+
+    #[test]
+    fn an_advertisement_that_says_what_the_last_one_said_writes_no_record() {
+        let event = |prefixes: &[&str]| Event {
+            interface: "wan0".parse().unwrap(),
+            reason: "ROUTERADVERT".to_owned(),
+            changes: vec![LeaseChange::Advertised(
+                prefixes
+                    .iter()
+                    .map(|prefix| prefix.parse().unwrap())
+                    .collect(),
+            )],
+        };
+        let mut book = LeaseBook::default();
+        let key = (host().links.keys().copied().next().unwrap(), Family::Ipv6);
+        let mut fold = |prefixes: &[&str]| book.fold(&event(prefixes), None, &host(), 5);
+        let came = |effect| Folded::TakenIn(vec![(key, effect)]);
+        assert_eq!(fold(&[]), came(Effect::None));
+        assert_eq!(fold(&["2001:db8:b::/64"]), came(Effect::Changed));
+        assert_eq!(fold(&["2001:db8:b::/64"]), came(Effect::None));
+        assert_eq!(fold(&["2001:db8:c::/64"]), came(Effect::Changed));
+        assert_eq!(fold(&[]), came(Effect::Changed));
+        assert_eq!(book.lease6(key.0), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From what a client's hook received to one event about one interface.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,9 +25,37 @@ pub struct RawEvent {
     /// name contains.
     pub variables: BTreeMap<String, String>,
     /// The lease file that the client keeps for the interface, for clients whose hooks are
-    /// not told of leases. `None` when there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease_file: Option<String>,
+    /// not told of leases.
+    #[serde(default, skip_serializing_if = "LeaseFile::is_absent")]
+    pub lease_file: LeaseFile,
+}
+
+/// What was found in the place of a client's lease file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseFile {
+    /// Nothing: there is no lease, or the client keeps no such files.
+    #[default]
+    Absent,
+    /// Something that could not be read, which tells nothing of a lease.
+    Unreadable,
+    /// What it holds.
+    Text(String),
+}
+
+impl LeaseFile {
+    /// What it holds, if it holds anything.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+
+    fn is_absent(&self) -> bool {
+        *self == Self::Absent
+    }
 }
 
 impl RawEvent {
@@ -38,7 +66,7 @@ impl RawEvent {
             client,
             arguments: Vec::new(),
             variables,
-            lease_file: None,
+            lease_file: LeaseFile::Absent,
         }
     }
 
@@ -67,6 +95,12 @@ impl Event {
     /// The families that it concerns.
     pub fn families(&self) -> impl Iterator<Item = Family> {
         self.changes.iter().map(LeaseChange::family)
+    }
+
+    /// Whether any of it was gained, so that there has to be an interface for it.
+    #[must_use]
+    pub fn brings_lease(&self) -> bool {
+        self.changes.iter().any(LeaseChange::brings_lease)
     }
 
     /// The families' names, for messages.
@@ -98,6 +132,9 @@ pub enum LeaseChange {
     },
     /// The whole DHCPv6 lease is gone.
     Lost6,
+    /// The prefixes that routers advertise for autoconfiguration are these. What DHCPv6
+    /// leased is as it was known.
+    Advertised(BTreeSet<Ipv6Network>),
     /// The lease is as it was known, or not known; what the kernel holds beside it may have
     /// changed.
     LookAgain(Family),
@@ -109,9 +146,31 @@ impl LeaseChange {
     pub fn family(&self) -> Family {
         match self {
             Self::Gained4(_) | Self::Lost4(_) => Family::Ipv4,
-            Self::Changed6 { .. } | Self::Lost6 => Family::Ipv6,
+            Self::Changed6 { .. } | Self::Lost6 | Self::Advertised(_) => Family::Ipv6,
             Self::LookAgain(family) => *family,
         }
+    }
+
+    /// Whether something is leased by it.
+    pub(crate) fn brings_lease(&self) -> bool {
+        match self {
+            Self::Gained4(_) => true,
+            Self::Changed6 { gained, .. } => !gained.is_empty(),
+            Self::Lost4(_) | Self::Lost6 | Self::Advertised(_) | Self::LookAgain(_) => false,
+        }
+    }
+
+    /// Whether it is an end that names no address.
+    pub(crate) fn is_nameless_loss(&self) -> bool {
+        matches!(self, Self::Lost4(None) | Self::Lost6)
+    }
+
+    /// Whether it tells of a part of a lease and leaves the rest as it was known.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(
+            self,
+            Self::Changed6 { replace: false, .. } | Self::Advertised(_)
+        )
     }
 
     /// Whether it names nothing, gained or lost, and leaves what is known. DHCPv6 without
@@ -130,6 +189,7 @@ impl LeaseChange {
                     && lost_prefixes.is_empty()
             }
             Self::Gained4(_) | Self::Lost4(_) | Self::Lost6 => false,
+            Self::Advertised(prefixes) => prefixes.is_empty(),
             Self::LookAgain(_) => true,
         }
     }

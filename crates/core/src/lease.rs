@@ -61,6 +61,10 @@ pub enum RouteOption {
     /// Static routes without masks, RFC 2132 5.8. Option 3 still counts.
     #[serde(rename = "33")]
     Static,
+    /// No option: routes as a script gave them, or as a client that does not tell options
+    /// apart did. The router beside them still counts.
+    #[serde(rename = "given")]
+    Given,
 }
 
 impl RouteOption {
@@ -69,7 +73,7 @@ impl RouteOption {
     pub fn replaces_routers(self) -> bool {
         match self {
             Self::Classless | Self::Microsoft => true,
-            Self::Static => false,
+            Self::Static | Self::Given => false,
         }
     }
 }
@@ -80,6 +84,7 @@ impl fmt::Display for RouteOption {
             Self::Classless => "option 121",
             Self::Microsoft => "option 249",
             Self::Static => "option 33",
+            Self::Given => "as given",
         })
     }
 }
@@ -111,6 +116,24 @@ pub struct Lease6 {
     /// Delegated prefixes (IA_PD).
     #[serde(default)]
     pub prefixes: BTreeMap<Ipv6Network, LeasedPrefix>,
+    /// Prefixes that routers advertise for autoconfiguration (RFC 4862), where the client
+    /// tells of them: every address that the interface has in one is a source, stable and
+    /// temporary ones alike, and those that the kernel shows as permanent.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub autonomous: BTreeSet<Ipv6Network>,
+    /// Routes that a script gave with its addresses; DHCPv6 has none. A default route in
+    /// them takes the place of those that table main has on the interface.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub routes: BTreeSet<GivenRoute6>,
+}
+
+/// An IPv6 route that a script gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GivenRoute6 {
+    /// Where it leads, host bits cleared.
+    pub destination: Ipv6Network,
+    /// The next hop, which may be link-local; `None` means on-link.
+    pub gateway: Option<Ipv6Addr>,
 }
 
 /// A leased IPv6 address.
@@ -130,10 +153,10 @@ pub struct LeasedPrefix {
 }
 
 impl Lease6 {
-    /// Whether nothing is leased.
+    /// Whether nothing is leased. Routes alone are no lease.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.prefixes.is_empty()
+        self.addresses.is_empty() && self.prefixes.is_empty() && self.autonomous.is_empty()
     }
 }
 

@@ -16,21 +16,19 @@
 //! What a hook of dhclient was told, on a host whose state was saved as JSON:
 //!
 //! ```
-//! use leaseroute_core::{Client, Host, LeaseBook, RawEvent, Settings, When, desired_state, plan};
-//!
-//! let raw = RawEvent {
-//!     client: Client::Dhclient,
-//!     arguments: vec![],
-//!     variables: [
-//!         ("reason", "BOUND"),
-//!         ("interface", "eth1"),
-//!         ("new_ip_address", "198.51.100.5"),
-//!         ("new_subnet_mask", "255.255.255.0"),
-//!         ("new_routers", "198.51.100.1"),
-//!     ]
-//!     .map(|(key, value)| (key.to_owned(), value.to_owned()))
-//!     .into(),
+//! use leaseroute_core::{
+//!     Client, Family, Host, LeaseBook, RawEvent, Settings, When, desired_state, plan,
 //! };
+//!
+//! let variables = [
+//!     ("reason", "BOUND"),
+//!     ("interface", "eth1"),
+//!     ("new_ip_address", "198.51.100.5"),
+//!     ("new_subnet_mask", "255.255.255.0"),
+//!     ("new_routers", "198.51.100.1"),
+//! ];
+//! let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned()));
+//! let raw = RawEvent::new(Client::Dhclient, variables.into());
 //! let host: Host = serde_json::from_str(
 //!     r#"{
 //!         "links": {"3": {"index": 3, "name": "eth1", "mtu": 1500, "up": true}},
@@ -42,8 +40,8 @@
 //!
 //! let event = raw.client.parse(&raw)?.event.ok_or("no change")?;
 //! let mut book = LeaseBook::default();
-//! book.fold(&event, Some(raw), &host, 0);
-//! let desired = desired_state(event.change.family(), &host, &book, &settings);
+//! book.fold(&event, Some(&raw), &host, 0);
+//! let desired = desired_state(Family::Ipv4, &host, &book, &settings);
 //! let plan = plan(&desired, &host, &settings);
 //!
 //! let commands: Vec<String> = plan.steps.iter().map(|step| plan.command(step).to_string()).collect();
@@ -78,13 +76,13 @@ pub use address::{Family, is_link_local, is_unicast_host};
 pub use book::{Effect, Folded, LeaseBook, Record, RecordKey};
 pub use client::Client;
 pub use diff::{plan, removal};
-pub use event::{Dropped, Event, LeaseChange, Parsed, Quoted, RawEvent, Refusal};
+pub use event::{Dropped, Event, LeaseChange, LeaseFile, Parsed, Quoted, RawEvent, Refusal};
 pub use host::{AddressFlags, Host, Link, LinkAddress};
 pub use interface::{
     Device, IfIndex, InterfaceName, InterfaceRef, InvalidInterface, InvalidMac, Mac,
 };
 pub use lease::{
-    ClasslessRoute, ClasslessRoutes, Lease, Lease4, Lease6, LeaseState, LeasedAddress,
+    ClasslessRoute, ClasslessRoutes, GivenRoute6, Lease, Lease4, Lease6, LeaseState, LeasedAddress,
     LeasedPrefix, MAX_LEASE_ROUTES, RouteOption,
 };
 pub use model::{DesiredState, Purpose, Uplink, desired_state};

@@ -56,6 +56,17 @@ pub enum Note {
         /// The uplink that has addresses in it.
         holder: Device,
     },
+    /// More is advertised on an interface's link than is taken.
+    TooMany {
+        /// The interface.
+        device: Device,
+        /// What there are too many of, in words.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many are taken.
+        limit: usize,
+    },
     /// A lease's route is shorter than /8: few servers mean that.
     WideRoute {
         /// The interface of the lease.
@@ -112,6 +123,7 @@ impl Note {
         match self {
             Self::AddressMissing { device, .. }
             | Self::ContestedPrefix { device, .. }
+            | Self::TooMany { device, .. }
             | Self::WideRoute { device, .. }
             | Self::ForeignRoute { device, .. }
             | Self::HasMaster { device, .. }
@@ -178,6 +190,15 @@ impl fmt::Display for Note {
             } => write!(
                 f,
                 "the prefix {prefix} delegated to {device} overlaps what {holder} has and is left out: check the DHCP server of {device}"
+            ),
+            Self::TooMany {
+                device,
+                what,
+                count,
+                limit,
+            } => write!(
+                f,
+                "{count} {what} are advertised on {device}, of which {limit} are taken: check the routers of its link"
             ),
             Self::WideRoute {
                 device,

@@ -135,7 +135,7 @@ fn assert_possible(event: &Event) {
 
 fn assert_possible_change(change: &LeaseChange) {
     match change {
-        LeaseChange::LookAgain(_) => {}
+        LeaseChange::LookAgain(_) | LeaseChange::Advertised(_) => {}
         LeaseChange::Gained4(lease) => {
             let address = lease.address.into();
             assert!(is_unicast_host(address) && !is_link_local(address));

@@ -18,7 +18,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use leaseroute_core::{Client, RawEvent};
+use leaseroute_core::{Client, LeaseFile, RawEvent};
 use leaseroute_runtime::capture;
 use thiserror::Error;
 
@@ -134,7 +134,8 @@ pub fn recorded(path: &Path, client: Client) -> Result<RawEvent, FixtureError> {
     let arguments = optional(&path.with_extension("args"))?.unwrap_or_default();
     Ok(RawEvent {
         arguments: arguments.lines().map(str::to_owned).collect(),
-        lease_file: optional(&path.with_extension("lease"))?,
+        lease_file: optional(&path.with_extension("lease"))?
+            .map_or(LeaseFile::Absent, LeaseFile::Text),
         ..capture::text(client, &text(path)?)
     })
 }

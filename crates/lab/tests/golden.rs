@@ -145,10 +145,10 @@ impl Replay {
             links: self.kernel.contents().links,
             ..Host::default()
         };
-        match self.book.fold(&event, Some(raw.clone()), &host, 0) {
+        match self.book.fold(&event, Some(raw), &host, 0) {
             Folded::NoSuchInterface(interface) => {
                 writeln!(self.text, "no such interface: {interface}").unwrap();
-                Vec::new()
+                event.families().collect()
             }
             Folded::TakenIn(effects) => {
                 for (_, effect) in &effects {

@@ -59,7 +59,7 @@ impl Site {
         for raw in events {
             let host = read(&self.kernel, Family::Ipv4, &self.book, &self.settings);
             let event = raw.client.parse(&raw).unwrap().event.unwrap();
-            let folded = self.book.fold(&event, Some(raw), &host, 0);
+            let folded = self.book.fold(&event, Some(&raw), &host, 0);
             assert!(matches!(folded, Folded::TakenIn(_)));
             families.extend(event.families());
         }

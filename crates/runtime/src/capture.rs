@@ -2,10 +2,12 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use leaseroute_core::{Client, IfIndex, InterfaceName, RawEvent};
+use leaseroute_core::{Client, IfIndex, InterfaceName, LeaseFile, RawEvent};
+use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
 use crate::files;
@@ -27,15 +29,29 @@ pub fn environment(client: Client) -> RawEvent {
 }
 
 /// What the client's own lease file for the event's interface holds, for clients that keep
-/// one which their hooks have to read. A file that is not there, or is none of the size
-/// and kind that such files have, counts as no lease.
-fn lease_file(raw: &RawEvent) -> Option<String> {
-    let name: InterfaceName = raw.client.lease_file_of(raw)?.parse().ok()?;
-    let any = UnixDatagram::unbound().ok()?;
-    let index = IfIndex::new(name_to_index(&any, name.as_str()).ok()?)?;
-    let path = raw.client.lease_file(&name, index)?;
-    let text = files::read(Path::new(&path), LEASE_FILE).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+/// one which their hooks have to read. Only what is known not to be there is absent.
+fn lease_file(raw: &RawEvent) -> LeaseFile {
+    let name = raw.client.lease_file_of(raw);
+    let Some(name) = name.and_then(|name| name.parse::<InterfaceName>().ok()) else {
+        return LeaseFile::Absent;
+    };
+    let read = || -> io::Result<Option<Vec<u8>>> {
+        let any = UnixDatagram::unbound()?;
+        let index = IfIndex::new(name_to_index(&any, name.as_str())?);
+        let path = index.and_then(|index| raw.client.lease_file(&name, index));
+        path.map(|path| files::read(Path::new(&path), LEASE_FILE))
+            .transpose()
+    };
+    let is_missing = |error: &io::Error| {
+        error.kind() == io::ErrorKind::NotFound
+            || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+    };
+    match read() {
+        Ok(Some(text)) => LeaseFile::Text(String::from_utf8_lossy(&text).into_owned()),
+        Ok(None) => LeaseFile::Absent,
+        Err(error) if is_missing(&error) => LeaseFile::Absent,
+        Err(_) => LeaseFile::Unreadable,
+    }
 }
 
 /// An event from text: one `KEY=VALUE` a line, the value being all up to the end of the
@@ -74,7 +90,10 @@ pub fn worth_keeping(raw: &RawEvent) -> RawEvent {
             .iter()
             .map(|argument| kept(argument))
             .collect(),
-        lease_file: raw.lease_file.as_deref().map(kept),
+        lease_file: match &raw.lease_file {
+            LeaseFile::Text(text) => LeaseFile::Text(kept(text)),
+            other => other.clone(),
+        },
         ..RawEvent::new(raw.client, variables.collect())
     }
 }

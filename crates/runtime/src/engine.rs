@@ -72,6 +72,9 @@ pub enum Outcome {
         unknown: Vec<InterfaceRef>,
         /// Trouble with the state folder. The kernel fits nevertheless.
         state_errors: Vec<StateError>,
+        /// How it ended for the interface of the event that the run was for, if it was for
+        /// one.
+        own: Option<Exit>,
     },
     /// Another run did it along with its own, and this is how it ended for our event.
     TakenIn(Exit),
@@ -87,12 +90,15 @@ impl Outcome {
                 reports,
                 unknown,
                 state_errors,
+                own,
             } => {
-                let failed = reports
-                    .iter()
-                    .map(Report::exit)
-                    .find(|exit| *exit != Exit::Done);
-                let missing = (!unknown.is_empty()).then_some(Exit::NoInterface);
+                let failure = |exit: &Exit| *exit != Exit::Done;
+                let failed = match own {
+                    // What fails on other interfaces is theirs.
+                    Some(own) => Some(*own).filter(failure),
+                    None => reports.iter().map(Report::exit).find(failure),
+                };
+                let missing = (own.is_none() && !unknown.is_empty()).then_some(Exit::NoInterface);
                 let forgotten = (!state_errors.is_empty()).then_some(Exit::State);
                 failed.or(missing).or(forgotten).unwrap_or(Exit::Done)
             }
@@ -137,6 +143,7 @@ struct Work {
     reports: Vec<Report>,
     unknown: Vec<InterfaceRef>,
     state_errors: Vec<StateError>,
+    own: Option<Exit>,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -321,7 +328,7 @@ impl<K: Kernel> Engine<K> {
         let mut waited = Vec::new();
         for (path, Waiting { event, raw }) in events {
             let mut answer = Answer::default();
-            match book.fold(&event, Some(raw), &host, now()) {
+            match book.fold(&event, Some(&raw), &host, now()) {
                 Folded::TakenIn(effects) => {
                     for (key, effect) in effects {
                         logging::folded(&event, key.1, effect);
@@ -335,12 +342,17 @@ impl<K: Kernel> Engine<K> {
                     }
                 }
                 Folded::NoSuchInterface(interface) => {
+                    // A card that was taken out leaves rules behind.
+                    families.extend(event.families());
+                    answer.open.extend(event.families());
                     logging::no_such_interface(&interface, &event);
-                    answer.exit = Exit::NoInterface;
-                    unknown.push(interface);
+                    if event.brings_lease() {
+                        answer.exit = Exit::NoInterface;
+                        unknown.push(interface);
+                    }
                 }
             }
-            waited.extend(path.map(|path| (path, answer)));
+            waited.push((path, answer));
         }
 
         for family in families {
@@ -350,7 +362,8 @@ impl<K: Kernel> Engine<K> {
             let fresh = snapshot::host(&self.kernel, family, links, &book, settings, &none)?;
             let report = reconcile::reconcile(&self.kernel, family, fresh, &book, settings)?;
             logging::report(&report, &touched);
-            if !(report.is_unchanged() && waited.is_empty()) {
+            let somebody_waits = waited.iter().any(|(path, _)| path.is_some());
+            if somebody_waits || !report.is_unchanged() {
                 work.note(self.state.write_last(family, last_run(&report, &unknown)));
             }
             for (_, answer) in &mut waited {
@@ -358,15 +371,23 @@ impl<K: Kernel> Engine<K> {
             }
             // Those who wait look whether their file is gone: that comes last.
             for (path, answer) in waited.extract_if(.., |(_, answer)| answer.open.is_empty()) {
-                work.note(self.state.answer(&path, answer.exit));
+                self.answer(work, path, answer.exit);
             }
             work.reports.push(report);
         }
         for (path, answer) in waited {
-            work.note(self.state.answer(&path, answer.exit));
+            self.answer(work, path, answer.exit);
         }
         work.unknown.extend(unknown);
         Ok(())
+    }
+
+    /// Tells how it ended for an event: whoever waits for it, or ourselves.
+    fn answer(&self, work: &mut Work, posted: Option<PathBuf>, exit: Exit) {
+        match posted {
+            Some(path) => work.note(self.state.answer(&path, exit)),
+            None => work.own = Some(exit),
+        }
     }
 
     /// Takes our objects away, of one interface or all of them, and forgets the leases and
@@ -464,6 +485,7 @@ impl From<Work> for Outcome {
             reports: work.reports,
             unknown: work.unknown,
             state_errors: work.state_errors,
+            own: work.own,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::process;
 
 use leaseroute_config::{ConfigError, LogLevel};
 pub use leaseroute_core::Client;
-use leaseroute_core::{Dropped, Event, RawEvent};
+use leaseroute_core::{Event, RawEvent};
 use leaseroute_kernel::{KernelError, Netlink};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::io::fcntl_getfd;
@@ -135,9 +135,8 @@ fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
 fn parse(raw: &RawEvent) -> Result<Option<Event>, Exit> {
     match raw.client.parse(raw) {
         Ok(parsed) => {
-            for dropped in &parsed.dropped {
-                log_dropped(dropped);
-            }
+            let dropped = parsed.dropped.iter().map(ToString::to_string);
+            logging::some_of(dropped, "fields", |dropped| warn!("{dropped}"));
             if parsed.event.is_none() {
                 debug!("nothing to do for this reason");
             }
@@ -148,10 +147,6 @@ fn parse(raw: &RawEvent) -> Result<Option<Event>, Exit> {
             Err(Exit::Refused)
         }
     }
-}
-
-fn log_dropped(dropped: &Dropped) {
-    warn!("{dropped}");
 }
 
 fn broken_configuration(error: &ConfigError) -> Exit {
@@ -186,13 +181,15 @@ fn take(engine: &Engine<Netlink>, event: &Event, raw: &RawEvent) -> Exit {
                 ),
                 Outcome::Done {
                     reports,
+                    unknown,
                     state_errors,
                     ..
                 } => {
-                    for error in state_errors {
-                        error!("{}", with_causes(error));
-                    }
-                    if !reports.is_empty() {
+                    let errors = state_errors.iter().map(|error| with_causes(error));
+                    logging::some_of(errors, "files", |error| error!("{error}"));
+                    // That an interface is not there has been said already.
+                    let changes = reports.iter().any(|report| !report.is_unchanged());
+                    if changes || (unknown.is_empty() && !reports.is_empty()) {
                         logging::summary(event, reports);
                     }
                 }

@@ -74,12 +74,15 @@ pub(crate) fn folded(event: &Event, family: Family, effect: Effect) {
 
 /// An event names an interface that does not exist.
 pub(crate) fn no_such_interface(interface: &InterfaceRef, event: &Event) {
-    error!(
-        "{} of {}: no such interface, nothing is set up ({})",
-        event.reason,
-        Quoted(interface.as_str()),
-        event.family_names(),
-    );
+    let (name, families) = (Quoted(interface.as_str()), event.family_names());
+    if event.brings_lease() {
+        error!(
+            "{} of {name}: no such interface, nothing is set up ({families})",
+            event.reason,
+        );
+    } else {
+        debug!("{} of {name}: it is gone ({families})", event.reason);
+    }
 }
 
 /// A reconciliation has ended. `touched` are the interfaces that events came for.
@@ -89,15 +92,29 @@ pub(crate) fn report(report: &Report, touched: &BTreeSet<IfIndex>) {
     }
     // Notes about other interfaces are repeated only when something changed.
     let relevant = |note: &&Note| !report.is_unchanged() || note.concerns(touched);
-    for note in report.notes().filter(relevant) {
-        warn!("{note}");
-    }
+    let notes = report.notes().filter(relevant).map(ToString::to_string);
+    some_of(notes, "warnings", |note| warn!("{note}"));
     if report.exit() == Exit::NotPermitted {
         error!("not permitted: changing routes and rules needs CAP_NET_ADMIN");
         return;
     }
-    for failure in report.failure_lines() {
+    some_of(report.failure_lines(), "failures", |failure| {
         error!("failed to run {failure}");
+    });
+}
+
+/// The most lines of one kind that one run writes: who chooses the values must not choose
+/// the length of the log.
+const LINES: usize = 8;
+
+/// Says the first of some things, and how many there are when that is not all of them.
+pub(crate) fn some_of(mut things: impl Iterator<Item = String>, what: &str, say: impl Fn(&str)) {
+    for thing in things.by_ref().take(LINES) {
+        say(&thing);
+    }
+    let more = things.count();
+    if more > 0 {
+        say(&format!("{more} more {what} like these"));
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber, span};
@@ -70,7 +71,7 @@ impl Subscriber for Writer {
     fn event(&self, event: &tracing::Event<'_>) {
         let written = match &self.journal {
             Some(journal) => journal.send(&self.entry(event)).map(drop),
-            None => io::stderr().write_all(self.line(event).as_bytes()),
+            None => write_line(&self.line(event)),
         };
         // There is no other place to say that it failed.
         drop(written);
@@ -85,6 +86,23 @@ impl Subscriber for Writer {
     fn enter(&self, _: &span::Id) {}
     fn exit(&self, _: &span::Id) {}
 }
+
+/// Writes a line to standard error unless that would block: a reader that has stopped
+/// reading must not hold up a lease. A pipe that is ready takes as much as PIPE_BUF at once
+/// (pipe(7)), so that a longer line is cut.
+fn write_line(line: &str) -> io::Result<()> {
+    let stderr = io::stderr();
+    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut ready, Some(&Timespec::default()))? == 0 {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let bytes = line.as_bytes();
+    let line = bytes.get(..PIPE_BUF).unwrap_or(bytes);
+    stderr.lock().write_all(line)
+}
+
+/// What a pipe takes at once, in bytes (linux/limits.h).
+const PIPE_BUF: usize = 4096;
 
 /// The message of an event. Its other fields repeat the message and are for the journal.
 struct Line(String);

@@ -421,6 +421,17 @@ fn an_unknown_interface_is_an_error_of_its_own() {
 }
 
 #[test]
+fn an_event_of_a_card_that_has_gone_takes_its_rules_away() {
+    let bench = Bench::new();
+    bench.bound(0);
+    bench.bound(1);
+    assert!(!bench.is_clean());
+    bench.kernel().delete_link(bench.cards[1].index);
+    assert_eq!(bench.take(&released(1)).exit(), Exit::Done);
+    assert!(bench.is_clean());
+}
+
+#[test]
 fn removing_one_card_leaves_the_other_and_removing_all_leaves_nothing() {
     let bench = Bench::new();
     bench.bound(0);

@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::Ipv6Network;
 
-use super::fields::Fields;
-use crate::event::{Dropped, Event, LeaseChange, Parsed, RawEvent, Refusal};
+use super::fields::{Fields, meaning};
+use crate::event::{LeaseChange, Parsed, RawEvent, Refusal};
 use crate::lease::{Lease4, Lease6, LeasedAddress, LeasedPrefix, RouteOption};
 
 /// What a reason means.
@@ -93,42 +93,23 @@ impl super::Adapter for Adapter {
 }
 
 fn parse(raw: &RawEvent) -> Result<Parsed, Refusal> {
+    let mut fields = Fields::new(raw);
     // Without an interface there is no `reason` either, only REASON=NBI.
     let Some(reason) = raw.get("reason") else {
-        return Ok(Parsed {
-            event: None,
-            dropped: Vec::new(),
-        });
+        return Ok(fields.nothing());
     };
-    let Some((_, meaning)) = REASONS.iter().find(|(name, _)| *name == reason) else {
-        let why = "unknown to this version, nothing is changed";
-        return Ok(Parsed {
-            event: None,
-            dropped: vec![Dropped::new("reason", reason, why)],
-        });
+    let Some(meaning) = meaning(REASONS, reason) else {
+        return Ok(fields.unknown("reason", reason));
     };
-    let mut fields = Fields::new(raw);
     let change = match meaning {
-        Meaning::Nothing => None,
-        Meaning::Gained4 => Some(gained4(&mut fields, reason)?),
-        Meaning::Lost4 => Some(LeaseChange::Lost4(
-            fields.plain("old_ip_address", "an IPv4 address"),
-        )),
-        Meaning::Gained6 => Some(gained6(&mut fields)?),
-        Meaning::Lost6 => Some(lost6(&mut fields)),
+        Meaning::Nothing => return Ok(fields.nothing()),
+        Meaning::Gained4 => gained4(&mut fields, reason)?,
+        Meaning::Lost4 => LeaseChange::Lost4(fields.plain("old_ip_address", "an IPv4 address")),
+        Meaning::Gained6 => gained6(&mut fields)?,
+        Meaning::Lost6 => lost6(&mut fields),
     };
-    let event = match change {
-        None => None,
-        Some(change) => Some(Event {
-            interface: fields.interface("interface", reason)?,
-            reason: reason.to_owned(),
-            changes: vec![change],
-        }),
-    };
-    Ok(Parsed {
-        event,
-        dropped: fields.dropped,
-    })
+    let interface = fields.interface("interface", reason)?;
+    Ok(fields.told(interface, reason, vec![change]))
 }
 
 fn gained4(fields: &mut Fields<'_>, reason: &str) -> Result<LeaseChange, Refusal> {
@@ -166,6 +147,7 @@ fn gained6(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
         gained: Lease6 {
             addresses: BTreeMap::from_iter(address.map(|a| (a, LeasedAddress { expires }))),
             prefixes: BTreeMap::from_iter(prefix.map(|p| (p, LeasedPrefix { expires }))),
+            ..Lease6::default()
         },
         lost_addresses: Vec::new(),
         lost_prefixes: Vec::new(),

@@ -8,13 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::address::{is_link_local, is_unicast_host};
-use crate::event::{Dropped, Quoted, RawEvent, Refusal};
+use crate::event::{Dropped, Event, LeaseChange, Parsed, Quoted, RawEvent, Refusal};
 use crate::interface::InterfaceRef;
 use crate::lease::{ClasslessRoute, ClasslessRoutes, MAX_LEASE_ROUTES, RouteOption};
 
 /// The longest value that is looked at, in bytes. DHCP options end at 64 KiB even when
 /// they are split (RFC 3396).
 const MAX_VALUE: usize = 64 * 1024;
+
+/// The most addresses, and the most prefixes, that one event can bring an interface. Each
+/// costs three rules; servers give one or two, and an interface with more than these is
+/// told of as a prefix.
+pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// The smallest MTU that is taken from a lease, in bytes: every IPv4 host must take
 /// datagrams of this size (RFC 791), so less is a mistake or an attack.
@@ -41,8 +46,40 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// What came of an event that changes no lease.
+    pub(super) fn nothing(self) -> Parsed {
+        Parsed {
+            event: None,
+            dropped: self.dropped,
+        }
+    }
+
+    /// What came of an event.
+    pub(super) fn told(
+        self,
+        interface: InterfaceRef,
+        reason: &str,
+        changes: Vec<LeaseChange>,
+    ) -> Parsed {
+        Parsed {
+            event: Some(Event {
+                interface,
+                reason: reason.to_owned(),
+                changes,
+            }),
+            dropped: self.dropped,
+        }
+    }
+
+    /// What came of an event that is called by a word nobody knows.
+    pub(super) fn unknown(mut self, variable: &str, word: &str) -> Parsed {
+        let why = "unknown to this version, nothing is changed";
+        self.drop(variable, word, why);
+        self.nothing()
+    }
+
     /// A variable's value, unless it is empty or too long.
-    pub(super) fn get(&mut self, variable: &'static str) -> Option<&'a str> {
+    pub(super) fn get(&mut self, variable: &str) -> Option<&'a str> {
         let value = self.raw.get(variable)?;
         if value.len() > MAX_VALUE {
             self.drop(variable, value, "longer than 64 KiB");
@@ -78,14 +115,20 @@ impl<'a> Fields<'a> {
         &mut self,
         variable: &'static str,
     ) -> Result<Option<A>, Refusal> {
+        let text = self.raw.get(variable);
+        text.map(|text| leased_address(variable, text)).transpose()
+    }
+
+    /// A leased IPv6 address that may have a prefix length behind it, which does not count.
+    pub(super) fn leased6(&self, variable: &'static str) -> Result<Option<Ipv6Addr>, Refusal> {
         let Some(text) = self.raw.get(variable) else {
             return Ok(None);
         };
-        let possible = |address: &A| {
-            let address = (*address).into();
-            is_unicast_host(address) && !is_link_local(address)
+        let address = text.parse::<Ipv6Network>().ok().map(|network| network.ip());
+        let possible = |address: &Ipv6Addr| {
+            is_unicast_host((*address).into()) && !is_link_local((*address).into())
         };
-        match text.parse().ok().filter(possible) {
+        match address.filter(possible) {
             Some(address) => Ok(Some(address)),
             None => Err(Refusal::ImpossibleAddress {
                 variable,
@@ -174,7 +217,10 @@ impl<'a> Fields<'a> {
                     continue;
                 };
                 let decoded = match option {
-                    RouteOption::Classless | RouteOption::Microsoft => classless(text),
+                    RouteOption::Classless | RouteOption::Microsoft | RouteOption::Given => {
+                        classless(text)
+                    }
+                    RouteOption::Static if has_lengths(text) => classful_with_lengths(text),
                     RouteOption::Static => classful(text),
                 };
                 match decoded {
@@ -184,7 +230,11 @@ impl<'a> Fields<'a> {
                         return Some(ClasslessRoutes { option, routes });
                     }
                     Err(why) => {
-                        let why = format!("{option} {why}; the whole option is left out");
+                        let what = match option {
+                            RouteOption::Given => "the list".to_owned(),
+                            option => option.to_string(),
+                        };
+                        let why = format!("{what} {why}; the whole option is left out");
                         self.drop(variable, text, why);
                     }
                 }
@@ -232,24 +282,57 @@ impl<'a> Fields<'a> {
         &mut self,
         variable: &'static str,
     ) -> Result<Option<Ipv6Network>, Refusal> {
-        let Some(text) = self.raw.get(variable) else {
-            return Ok(None);
-        };
-        let prefix = text.split_once('/').and_then(|(address, length)| {
-            let address: Ipv6Addr = address.parse().ok()?;
-            let network = Ipv6Network::new(address, length.parse().ok()?).ok()?;
-            let possible = (MIN_DELEGATION..128).contains(&network.prefix())
-                && (is_global_unicast(network.network()) || network.network().is_unique_local());
-            possible.then(|| Ipv6Network::new(network.network(), network.prefix()).ok())?
-        });
-        match prefix {
-            Some(prefix) => Ok(Some(prefix)),
-            None => Err(Refusal::ImpossibleAddress {
-                variable,
-                value: Quoted::shortened(text),
-            }),
-        }
+        let text = self.raw.get(variable);
+        text.map(|text| delegated_prefix(variable, text))
+            .transpose()
     }
+
+    /// The length of a network given as a number.
+    pub(super) fn length4(&mut self, variable: &'static str) -> Option<u8> {
+        let text = self.get(variable)?;
+        let length = text.parse().ok().filter(|length| (1..=32).contains(length));
+        if length.is_none() {
+            self.drop(variable, text, "not a prefix length from 1 to 32");
+        }
+        length
+    }
+}
+
+/// An address that a host can have, of the variable that is named in a refusal.
+pub(super) fn leased_address<A: std::str::FromStr + Into<IpAddr> + Copy>(
+    variable: &'static str,
+    text: &str,
+) -> Result<A, Refusal> {
+    let possible = |address: &A| {
+        let address = (*address).into();
+        is_unicast_host(address) && !is_link_local(address)
+    };
+    let address = text.parse().ok().filter(possible);
+    address.ok_or_else(|| Refusal::ImpossibleAddress {
+        variable,
+        value: Quoted::shortened(text),
+    })
+}
+
+/// A delegated prefix, `ADDRESS/LENGTH`: global unicast, with its length.
+pub(super) fn delegated_prefix(variable: &'static str, text: &str) -> Result<Ipv6Network, Refusal> {
+    let prefix = text.split_once('/').and_then(|(address, length)| {
+        let address: Ipv6Addr = address.parse().ok()?;
+        let network = Ipv6Network::new(address, length.parse().ok()?).ok()?;
+        let possible = (MIN_DELEGATION..128).contains(&network.prefix())
+            && (is_global_unicast(network.network()) || network.network().is_unique_local());
+        possible.then(|| Ipv6Network::new(network.network(), network.prefix()).ok())?
+    });
+    prefix.ok_or_else(|| Refusal::ImpossibleAddress {
+        variable,
+        value: Quoted::shortened(text),
+    })
+}
+
+/// What a word of a client means, by a table of its words.
+pub(super) fn meaning<M: Copy>(table: &[(&str, M)], word: &str) -> Option<M> {
+    let found = table.iter().find(|(name, _)| *name == word);
+    found.map(|(_, meaning)| *meaning)
 }
 
 /// Whether an address lies in 2000::/3, all that is given out globally (RFC 4291 2.4).
@@ -308,9 +391,10 @@ pub(super) fn classless(text: &str) -> Result<Vec<ClasslessRoute>, String> {
 }
 
 /// Decodes option 33: destinations without masks. A destination with host bits in its
-/// class is a host route.
+/// class is a host route. Destination and gateway are separated by a blank (dhclient) or a
+/// slash, which is no prefix length (udhcpc).
 pub(super) fn classful(text: &str) -> Result<Vec<ClasslessRoute>, String> {
-    pairs(text, |word| {
+    pairs(&text.replace('/', " "), |word| {
         let address = word.parse::<Ipv4Addr>().map_err(|_| {
             format!(
                 "has {} where a destination belongs",
@@ -333,6 +417,25 @@ pub(super) fn classful(text: &str) -> Result<Vec<ClasslessRoute>, String> {
             network(address, 32)
         }
     })
+}
+
+/// Whether a slash in option 33 is followed by a number, as NetworkManager gives it, and not
+/// by an address.
+fn has_lengths(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(_, rest)| {
+        let word = rest.split([' ', ',']).next().unwrap_or_default();
+        !word.contains('.')
+    })
+}
+
+/// Decodes option 33 as NetworkManager gives it: the lengths of its classes are written
+/// out, `198.51.100.0/24 192.0.2.254`, and of a host in a class only the class is left.
+fn classful_with_lengths(text: &str) -> Result<Vec<ClasslessRoute>, String> {
+    let routes = pairs(text, cidr)?;
+    match routes.iter().any(|route| route.destination.prefix() == 0) {
+        true => Err("has a default route, which it must not have".to_owned()),
+        false => Ok(routes),
+    }
 }
 
 fn too_many() -> String {

@@ -1,6 +1,6 @@
 //! One parser per DHCP client, and the registry that names them.
 //!
-//! A client is a module with an [`Adapter`] and one row of the registry.
+//! A client is a module with an `Adapter` and one row of the registry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,13 @@ use crate::event::{Parsed, RawEvent, Refusal};
 use crate::interface::{IfIndex, InterfaceName};
 
 mod dhclient;
+mod dhcpcd;
 mod fields;
+mod networkd;
+mod networkmanager;
+mod script;
+mod udhcpc;
+mod wicked;
 
 /// What has to be known of a client.
 trait Adapter {
@@ -77,6 +83,18 @@ macro_rules! registry {
 registry! {
     /// ISC dhclient 4.x.
     Dhclient = "dhclient" in dhclient;
+    /// dhcpcd 9 and 10.
+    Dhcpcd = "dhcpcd" in dhcpcd;
+    /// busybox udhcpc and udhcpc6.
+    Udhcpc = "udhcpc" in udhcpc;
+    /// systemd-networkd, through networkd-dispatcher.
+    NetworkdDispatcher = "networkd-dispatcher" in networkd;
+    /// NetworkManager's dispatcher, 1.20 or later.
+    NmDispatcher = "nm-dispatcher" in networkmanager;
+    /// wicked of SUSE.
+    Wicked = "wicked" in wicked;
+    /// A shell script, or whatever else calls `leaseroute apply --interface`.
+    Script = "script" in script;
 }
 
 /// The name is none of the clients that are understood.

@@ -19,7 +19,7 @@ use crate::route::{Route, RouterPreference};
 
 /// The metric that the kernel gives an IPv6 route when none is named
 /// (IP6_RT_PRIO_USER in include/net/ip6_route.h).
-const METRIC6: u32 = 1024;
+pub(super) const METRIC6: u32 = 1024;
 
 struct Builder<'a> {
     uplink: &'a UplinkFacts<'a>,
@@ -28,6 +28,8 @@ struct Builder<'a> {
     /// Prefixes that need no gateway: on-link ones, and on-link routes of the lease.
     direct: BTreeSet<IpNetwork>,
     taken: BTreeSet<IpNetwork>,
+    /// Prefixes of interfaces that are no uplinks.
+    inner: &'a [(IpNetwork, Device)],
     on_link: Vec<(Route, Purpose)>,
     by_gateway: Vec<(Route, Purpose)>,
 }
@@ -35,10 +37,10 @@ struct Builder<'a> {
 /// The routes of an uplink's table, in the order they have to be added.
 pub(super) fn routes<'a>(
     family: Family,
-    uplink: &UplinkFacts<'a>,
+    uplink: &'a UplinkFacts<'a>,
     table: TableId,
     others: impl Iterator<Item = &'a UplinkFacts<'a>>,
-    inner: &[(IpNetwork, Device)],
+    inner: &'a [(IpNetwork, Device)],
 ) -> Vec<(Route, Purpose)> {
     let direct_routes = uplink.routes.iter().filter(|route| route.gateway.is_none());
     let direct = uplink.on_link.iter().copied();
@@ -50,11 +52,12 @@ pub(super) fn routes<'a>(
             .chain(direct_routes.map(|route| route.destination))
             .collect(),
         taken: BTreeSet::new(),
+        inner,
         on_link: Vec::new(),
         by_gateway: Vec::new(),
     };
     builder.fill(others);
-    builder.add_inner(inner);
+    builder.add_inner();
     builder.on_link.append(&mut builder.by_gateway);
     builder.on_link
 }
@@ -135,7 +138,10 @@ impl Builder<'_> {
                     .iter()
                     .any(|route| route.destination.covers(*prefix))
                 || prefixes.iter().any(|by| by != prefix && by.covers(*prefix));
-            if !reached {
+            // What lies on this host's own networks is not behind another card, whatever its
+            // lease says.
+            let is_inner = self.inner.iter().any(|(own, _)| own.covers(*prefix));
+            if !reached && !is_inner {
                 let purpose = Purpose::Neighbour {
                     device: device.clone(),
                 };
@@ -146,8 +152,8 @@ impl Builder<'_> {
 
     /// Prefixes of containers, VPNs and the like on this host, where a shorter prefix of
     /// this table would draw their traffic to the gateway before table main is asked.
-    fn add_inner(&mut self, inner: &[(IpNetwork, Device)]) {
-        for (prefix, device) in inner {
+    fn add_inner(&mut self) {
+        for (prefix, device) in self.inner {
             let shadows = |taken: &IpNetwork| taken != prefix && taken.covers(*prefix);
             if self.taken.iter().any(shadows) && !self.taken.contains(prefix) {
                 let route = Route {

@@ -10,12 +10,19 @@ use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
 use crate::book::LeaseBook;
 use crate::host::{Host, Link, LinkAddress};
 use crate::interface::{Device, IfIndex};
-use crate::lease::{Lease, Lease4};
+use crate::lease::{GivenRoute6, Lease, Lease4, Lease6, RouteOption};
+use crate::model::table::METRIC6;
 use crate::model::{Inputs, Purpose};
 use crate::note::Note;
 use crate::numbers::ProtocolId;
 use crate::route::{ObservedRoute, RouteKind, RouterPreference};
 use crate::settings::{Settings, TableScheme};
+
+/// The most IPv6 prefixes on one link, routes and default routers by it that are taken from
+/// what its routers advertise. Each is copied into the tables of all uplinks.
+const MAX_ON_LINK: usize = 64;
+const MAX_LEARNED: usize = 128;
+const MAX_DEFAULTS: usize = 16;
 
 /// What is known about one uplink in one family.
 pub(super) struct UplinkFacts<'a> {
@@ -216,6 +223,12 @@ impl UplinkFacts<'_> {
         self.sources
             .extend(dynamic.map(|a| IpNetwork::from(a.address.ip())));
         if let Some(lease) = book.lease6(index) {
+            let made = source_addresses(inputs, index).map(|a| a.address.ip());
+            let made = made.filter(|address| {
+                let mut prefixes = lease.autonomous.iter();
+                prefixes.any(|prefix| IpNetwork::V6(*prefix).contains(*address))
+            });
+            self.sources.extend(made.map(IpNetwork::from));
             for (address, leased) in &lease.addresses {
                 let address = IpAddr::V6(*address);
                 if host.has_address(index, address) {
@@ -247,6 +260,11 @@ impl UplinkFacts<'_> {
                 && !route.destination.ip().is_multicast()
                 && !is_link_local(route.destination.ip())
         });
+        // A client of static addresses adds their prefixes itself.
+        let is_own = |route: &ObservedRoute| {
+            let mut addresses = host.addresses_of(index, Family::Ipv6);
+            addresses.any(|a| a.address.canonical() == route.destination)
+        };
         for route in seen {
             let learned = route.protocol == ProtocolId::RA;
             if route.destination.is_default() {
@@ -263,16 +281,68 @@ impl UplinkFacts<'_> {
                         purpose: Purpose::AdvertisedRoute,
                     });
                 }
-            } else if (learned || route.protocol == ProtocolId::KERNEL)
+            } else if (learned || route.protocol == ProtocolId::KERNEL || is_own(route))
                 && route.destination.prefix() < Family::Ipv6.host_length()
             {
                 self.on_link.insert(route.destination);
             }
         }
+        if let Some(lease) = book.lease6(index) {
+            self.take_given_routes(lease);
+        }
         self.defaults
             .sort_by_key(|d| (d.metric, std::cmp::Reverse(d.preference), d.gateway));
         self.defaults.dedup_by_key(|d| (d.metric, d.gateway));
+        self.bound_learned(notes);
         part_by_preference(&mut self.defaults);
+    }
+
+    /// Anybody on a link may advertise: what is more than any network has is left out.
+    fn bound_learned(&mut self, notes: &mut Vec<Note>) {
+        let device = self.link.device();
+        let mut bound = |what, count: usize, limit: usize| {
+            let device = device.clone();
+            notes.extend((count > limit).then_some(Note::TooMany {
+                device,
+                what,
+                count,
+                limit,
+            }));
+        };
+        bound("prefixes", self.on_link.len(), MAX_ON_LINK);
+        bound("routes", self.routes.len(), MAX_LEARNED);
+        bound("default routers", self.defaults.len(), MAX_DEFAULTS);
+        while self.on_link.len() > MAX_ON_LINK {
+            self.on_link.pop_last();
+        }
+        self.routes.truncate(MAX_LEARNED);
+        self.defaults.truncate(MAX_DEFAULTS);
+    }
+
+    /// Takes the routes that a script gave. Who names a gateway means that one: a default
+    /// route of the interface in table main is another's, or none, when two cards have one.
+    fn take_given_routes(&mut self, lease: &Lease6) {
+        let (defaults, others): (Vec<&GivenRoute6>, Vec<&GivenRoute6>) = lease
+            .routes
+            .iter()
+            .partition(|route| route.destination.prefix() == 0);
+        if !defaults.is_empty() {
+            self.defaults.clear();
+        }
+        self.defaults
+            .extend(defaults.into_iter().map(|route| LearnedDefault {
+                gateway: route.gateway.map(IpAddr::V6),
+                metric: METRIC6,
+                preference: RouterPreference::Medium,
+            }));
+        self.routes
+            .extend(others.into_iter().map(|route| LearnedRoute {
+                destination: IpNetwork::V6(route.destination),
+                gateway: route.gateway.map(IpAddr::V6),
+                purpose: Purpose::LeaseRoute {
+                    option: RouteOption::Given,
+                },
+            }));
     }
 }
 
@@ -342,17 +412,23 @@ pub(super) fn inner_prefixes(
         .collect()
 }
 
-/// Another interface with a default route of its own whose addresses a delegated prefix
-/// holds, or whose on-link prefix holds it: such a delegation would take that one's
+/// Another interface with a default route or leased addresses of its own whose addresses a
+/// delegated prefix holds, or whose on-link prefix holds it: such a delegation would take that one's
 /// packets away, and a network does not delegate what is another's.
 fn contested(inputs: Inputs<'_>, index: IfIndex, prefix: IpNetwork) -> Option<Device> {
-    let Inputs { host, .. } = inputs;
+    let Inputs { host, book, .. } = inputs;
     let mut others = host.links.values().filter(|link| link.index != index);
     let is_other = others.find(|link| {
         let mut addresses = host.addresses_of(link.index, Family::Ipv6);
-        defaults_in_main(host, link.index, Family::Ipv6)
-            .next()
-            .is_some()
+        let has_default = || {
+            let mut defaults = defaults_in_main(host, link.index, Family::Ipv6);
+            defaults.next().is_some()
+        };
+        let is_leased = || {
+            let lease = book.lease6(link.index);
+            lease.is_some_and(|lease| !lease.addresses.is_empty())
+        };
+        (has_default() || is_leased())
             && addresses.any(|a| {
                 let on_link = on_link_prefix(a, None);
                 prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
