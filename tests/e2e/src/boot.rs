@@ -7,14 +7,13 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use leaseroute_lab::fabric::Layout;
 
 use crate::daemon::tethered;
-use crate::host::{Host, program};
+use crate::host::{Host, is_a_host, program};
 use crate::wait_for;
 
 /// Lays out the root folder, waits for a line, and boots it. `/` itself cannot be booted,
@@ -39,19 +38,7 @@ pub struct Booted {
     nspawn: Child,
 }
 
-impl Deref for Booted {
-    type Target = Host;
-
-    fn deref(&self) -> &Host {
-        &self.host
-    }
-}
-
-impl DerefMut for Booted {
-    fn deref_mut(&mut self) -> &mut Host {
-        &mut self.host
-    }
-}
+is_a_host!(Booted);
 
 impl Booted {
     /// Builds the cloud and the host's files, which [`Host::path`] then leads to.
@@ -89,11 +76,16 @@ impl Booted {
         said
     }
 
-    /// Copies the programs under test to a folder of the host, as a build leaves them.
-    pub fn copy_programs(&self, inside: &str, names: &[&str]) {
+    /// Copies all that a build leaves to a folder of the host.
+    pub fn copy_programs(&self, inside: &str) {
         fs::create_dir_all(self.path(inside)).unwrap();
-        for name in names {
-            fs::copy(program(name), self.path(&format!("{inside}/{name}"))).unwrap();
+        let command = program("leaseroute");
+        for entry in fs::read_dir(command.parent().unwrap()).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with("leaseroute") && !name.contains('.') {
+                fs::copy(entry.path(), self.path(&format!("{inside}/{name}"))).unwrap();
+            }
         }
     }
 

@@ -25,6 +25,8 @@ use crate::wait_for;
 pub const ANSWER: Duration = Duration::from_secs(3);
 /// Where packages install the hook programs.
 pub const PROGRAMS: &str = "/usr/libexec/leaseroute";
+/// Where events are written down: one a line.
+pub const EVENTS: &str = "/run/events";
 /// The tools without which nothing here can run.
 const TOOLS: &[&str] = &["dnsmasq", "radvd", "ip", "unshare", "nsenter", "setpriv"];
 
@@ -47,6 +49,27 @@ rm -f /etc/resolv.conf
 echo "$outside"
 exec cat
 "#;
+
+/// Lets a type that has a `host` be used as one.
+macro_rules! is_a_host {
+    ($name:ty) => {
+        impl std::ops::Deref for $name {
+            type Target = $crate::host::Host;
+
+            fn deref(&self) -> &Self::Target {
+                &self.host
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.host
+            }
+        }
+    };
+}
+
+pub(crate) use is_a_host;
 
 /// The host and its files.
 #[derive(Debug)]
@@ -130,6 +153,32 @@ impl Host {
             .join("../../hooks")
             .join(source);
         self.write(inside, &fs::read_to_string(source).unwrap(), mode);
+    }
+
+    /// The events that scripts of the host have written down behind everybody else's, in
+    /// [`EVENTS`]: what happened and to which interface, then whatever the script adds.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        let events = read(&self.path(EVENTS));
+        events.lines().map(str::to_owned).collect()
+    }
+
+    /// How many events that begin so have been written down.
+    #[must_use]
+    pub fn seen(&self, begins: &str) -> usize {
+        let events = self.events();
+        events.iter().filter(|e| e.starts_with(begins)).count()
+    }
+
+    /// Waits until an event that begins so has been written down `times` times.
+    pub fn wait_event(&self, begins: &str, times: usize) {
+        wait_for(&format!("{begins} was seen {times} times"), || {
+            if self.seen(begins) >= times {
+                Ok(())
+            } else {
+                Err(format!("{:#?}\n{}", self.events(), self.logs()))
+            }
+        });
     }
 
     /// Starts a program on the host; its output goes to a log of that name.

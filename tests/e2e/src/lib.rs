@@ -16,11 +16,16 @@
 
 pub mod boot;
 pub mod daemon;
+pub mod dhcpcd;
 pub mod host;
 pub mod kernel;
 pub mod machine;
+pub mod networkd;
+pub mod networkmanager;
 pub mod responder;
 pub mod servers;
+pub mod shell;
+pub mod udhcpc;
 
 use std::time::{Duration, Instant};
 

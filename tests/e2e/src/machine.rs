@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::{Deref, DerefMut};
 use std::process::Command;
 
 use leaseroute_core::Family;
@@ -13,7 +12,7 @@ use leaseroute_core::Family;
 use leaseroute_lab::fabric::Layout;
 
 use crate::daemon::{Daemon, read};
-use crate::host::Host;
+use crate::host::{Host, is_a_host};
 use crate::wait_for;
 
 /// Where the shims look for the program.
@@ -53,19 +52,7 @@ pub struct Machine {
     host: Host,
 }
 
-impl Deref for Machine {
-    type Target = Host;
-
-    fn deref(&self) -> &Host {
-        &self.host
-    }
-}
-
-impl DerefMut for Machine {
-    fn deref_mut(&mut self) -> &mut Host {
-        &mut self.host
-    }
-}
+is_a_host!(Machine);
 
 impl Machine {
     /// Builds the cloud and the host's files. Nothing is configured yet.
@@ -186,31 +173,6 @@ impl Machine {
     #[must_use]
     pub fn log(&self, number: usize, family: Family) -> String {
         read(&self.log_file(&log_name(number, family)))
-    }
-
-    /// The events that reached the end of the hooks: `REASON INTERFACE ADDRESS`.
-    #[must_use]
-    pub fn events(&self) -> Vec<String> {
-        read(&self.path("/run/events"))
-            .lines()
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// Waits until an event that begins so has reached the end of the hooks `times` times.
-    pub fn wait_event(&self, begins: &str, times: usize) {
-        wait_for(&format!("{begins} was seen {times} times"), || {
-            let events = self.events();
-            let seen = events
-                .iter()
-                .filter(|event| event.starts_with(begins))
-                .count();
-            if seen >= times {
-                Ok(())
-            } else {
-                Err(format!("{events:#?}\n{}", self.logs()))
-            }
-        });
     }
 }
 

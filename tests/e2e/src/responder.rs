@@ -172,8 +172,8 @@ fn reply(message: &[u8], terms: &Terms, server: Ipv4Addr) -> Option<(Vec<u8>, Ip
         answer[16..20].copy_from_slice(&terms.address.octets());
     }
     answer.push(255);
-    // A client that has an address is asked there; a refusal must reach it as well.
-    let to = if kind == NAK && message[12..16] != [0; 4] {
+    // A client that has an address listens there (RFC 2131 4.1).
+    let to = if message[12..16] != [0; 4] {
         let [a, b, c, d] = [message[12], message[13], message[14], message[15]];
         Ipv4Addr::new(a, b, c, d)
     } else {

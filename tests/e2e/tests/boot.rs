@@ -13,8 +13,7 @@ use leaseroute_e2e::kernel::Own;
 use leaseroute_e2e::servers::{Lan, Servers};
 use leaseroute_lab::fabric::Layout;
 
-/// How long a card that has come may take until everything is right is the patience of
-/// [`Host::wait_own`].
+/// Rules and routes are those of the cards there are, and everybody reaches every card.
 fn all_is_right(host: &Host) {
     for family in Family::BOTH {
         host.wait_own(family, &host.faces(family));
@@ -22,11 +21,9 @@ fn all_is_right(host: &Host) {
     host.assert_all_reach(&Family::BOTH);
 }
 
-fn boot(units: &[&str], programs: &[&str], files: &[(String, String, u32)]) -> Booted {
-    let mut booted = Booted::prepare(&Layout::separate(2), &["networkctl"]);
-    let mut names = programs.to_vec();
-    names.push("leaseroute");
-    booted.copy_programs("/opt/build", &names);
+fn boot(tools: &[&str], units: &[&str], files: &[(String, String, u32)]) -> Booted {
+    let mut booted = Booted::prepare(&Layout::separate(2), tools);
+    booted.copy_programs("/opt/build");
     for (path, text, mode) in files {
         booted.write(path, text, *mode);
     }
@@ -51,8 +48,9 @@ fn story(mut booted: Booted) {
     assert!(list.contains("eth2"), "{list}");
 
     booted.fabric.unplug(number).unwrap();
-    booted.shell("/opt/build/leaseroute hooks remove --programs");
-    booted.shell("/opt/build/leaseroute remove --all");
+    all_is_right(&booted);
+    booted.shell("/opt/build/leaseroute hooks remove && /opt/build/leaseroute remove --all");
+    assert!(!booted.path("/usr/libexec/leaseroute").exists());
     for family in Family::BOTH {
         assert!(Own::read(booted.fabric.host(), family).is_empty());
     }
@@ -73,8 +71,8 @@ fn system_with_networkd_is_right_from_the_boot_on() {
         )
     };
     story(boot(
+        &["networkctl", "networkd-dispatcher"],
         &["systemd-networkd.service", "networkd-dispatcher.service"],
-        &["leaseroute-networkd-dispatcher"],
         &[network(0), network(1), network(2)],
     ));
 }
@@ -104,8 +102,8 @@ fn system_with_networkmanager_is_right_from_the_boot_on() {
         0o644,
     ));
     story(boot(
+        &["NetworkManager"],
         &["NetworkManager.service"],
-        &["leaseroute-nm-dispatcher"],
         &files,
     ));
 }

@@ -137,6 +137,11 @@ fn closed_descriptors_and_readers_that_left_cost_nothing() {
         ("all closed", "exec <&- >&- 2>&-; exec \"$0\""),
         ("output closed", "exec >&- 2>&-; exec \"$0\""),
         (
+            "the log is full, and its reader asleep",
+            "{ head -c 65536 /dev/zero; timeout 2 \"$0\"; echo $? >/run/status; } 2>&1 | sleep 3; \
+             exit \"$(cat /run/status)\"",
+        ),
+        (
             "nobody reads the log",
             "{ sleep 0.3; \"$0\"; echo $? >/run/status; } 2>&1 | true; \
              exit \"$(cat /run/status)\"",

@@ -16,78 +16,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use leaseroute_e2e::shell::{CALLERS, PROGRAMS, Program, caller, changes, is_root};
+
 /// Shells that read the shims somewhere.
 const DASH: &[&str] = &["dash"];
 const BASH: &[&str] = &["bash"];
 const BASH_POSIX: &[&str] = &["bash", "--posix"];
 
-/// How the caller's shell is set up, each a reason for some line of the shims.
-const CALLERS: &[(&str, &str)] = &[
-    ("plain", ""),
-    ("errexit and nounset", "set -eu"),
-    ("noglob", "set -f"),
-    ("noclobber", "set -C"),
-    ("allexport", "set -a"),
-    ("monitor", "set -m"),
-    ("IFS of slashes and letters", "IFS=/xer-"),
-    ("empty IFS", "set -eu; IFS="),
-    ("no IFS", "set -u; unset IFS"),
-    (
-        "traps",
-        "set -e; trap 'echo exit trap' EXIT; trap 'echo term' TERM; trap '' HUP",
-    ),
-    (
-        "positional parameters",
-        "set -u; set -- one 'two words' '*'",
-    ),
-    (
-        "readonly variables",
-        "readonly reason interface new_routers exit_status=7 timeout=x",
-    ),
-    ("strict umask and another folder", "umask 077; cd /usr"),
-    ("no PATH", "set -e; PATH=/nowhere"),
-];
-
-/// What may stand where the program belongs.
-const PROGRAMS: &[(&str, Program)] = &[
-    ("succeeds", Program::Script("exit 0")),
-    ("fails", Program::Script("exit 75")),
-    ("crashes", Program::Script("kill -SEGV $$")),
-    ("is interrupted", Program::Script("kill -INT $$")),
-    ("is killed", Program::Script("kill -KILL $$")),
-    ("reads its input", Program::Script("read -r line")),
-    (
-        "prints a lot",
-        Program::Script(
-            "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo 'on the output'; echo 'on the error' >&2; done",
-        ),
-    ),
-    (
-        "is no program",
-        Program::File("\u{7f}ELF, but not really\n", 0o755),
-    ),
-    ("is empty", Program::File("", 0o755)),
-    (
-        "is not executable",
-        Program::File("#!/bin/sh\nexit 0\n", 0o644),
-    ),
-    ("is a folder", Program::Folder),
-    ("is missing", Program::Missing),
-];
-
-#[derive(Clone, Copy)]
-enum Program {
-    /// A shell script that first records its environment, then does this.
-    Script(&'static str),
-    File(&'static str, u32),
-    Folder,
-    Missing,
-}
-
 /// The file that is sourced, and what the host calls afterwards.
 #[derive(Clone, Copy)]
 struct Shim {
+    /// Below `hooks/`.
     file: &'static str,
+    /// The program that it starts, below `/usr/libexec/leaseroute`.
+    program: &'static str,
     call: &'static str,
     /// Takes away what the file is meant to leave: its functions.
     forget: &'static str,
@@ -96,22 +38,32 @@ struct Shim {
 const FORGET: &str = "unset -f leaseroute_config leaseroute_restore leaseroute_dhclient";
 
 const DEBIAN: Shim = Shim {
-    file: "debian/zz-leaseroute",
+    file: "dhclient/debian/zz-leaseroute",
+    program: "leaseroute-dhclient",
     call: ":",
     forget: ":",
 };
 const RHEL_CONFIG: Shim = Shim {
-    file: "rhel/leaseroute.sh",
+    file: "dhclient/rhel/leaseroute.sh",
+    program: "leaseroute-dhclient",
     call: "leaseroute_config",
     forget: FORGET,
 };
 const RHEL_RESTORE: Shim = Shim {
-    file: "rhel/leaseroute.sh",
+    file: "dhclient/rhel/leaseroute.sh",
+    program: "leaseroute-dhclient",
     call: "leaseroute_restore",
     forget: FORGET,
 };
 
-/// What dhclient would put into the environment.
+const DHCPCD: Shim = Shim {
+    file: "dhcpcd/90-leaseroute",
+    program: "leaseroute-dhcpcd",
+    call: ":",
+    forget: ":",
+};
+
+/// What the client would put into the environment.
 const LEASE: &[(&str, &str)] = &[
     ("reason", "BOUND"),
     ("interface", "eth1"),
@@ -155,28 +107,7 @@ impl Run {
                 self.stderr.trim()
             ));
         }
-        if self.left("status") != "0\n" {
-            wrong.push(format!("the shim's status was {:?}", self.left("status")));
-        }
-        if self.left("end") != "end\n" {
-            wrong.push("the caller did not go on after it".to_owned());
-        }
-        let (before, after) = (self.left("before"), self.left("after"));
-        if before.is_empty() {
-            wrong.push("the caller said nothing of itself".to_owned());
-        }
-        for line in before
-            .lines()
-            .filter(|line| !after.lines().any(|other| other == *line))
-        {
-            wrong.push(format!("the caller lost {line:?}"));
-        }
-        for line in after
-            .lines()
-            .filter(|line| !before.lines().any(|other| other == *line))
-        {
-            wrong.push(format!("the caller has got {line:?}"));
-        }
+        wrong.extend(changes(|name| self.left(name)));
         if self.stdout.contains("on the output") {
             wrong.push("the program's output reached the caller's".to_owned());
         }
@@ -188,7 +119,7 @@ impl Run {
 }
 
 fn shims_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks/dhclient")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks")
 }
 
 /// Sources `shim` in `shell` after `preamble`, with `program` in its place.
@@ -216,37 +147,16 @@ fn run(
         Program::Folder => fs::create_dir(&place).unwrap(),
         Program::Missing => {}
     }
-    // What changes by itself in a shell, or by the lines of the caller, is left out.
-    let caller = format!(
-        r#"tell() {{
-    to=$1
-    shift
-    {{ set; export -p; set -o; trap; umask; pwd; echo "parameters $#:$*"; }} >'{out}/raw'
-    [ -z "${{BASH_VERSION:-}}" ] || shopt >>'{out}/raw' || :
-    /usr/bin/grep -a -v -E '^(export |declare -x )?(_|LINENO|PIPESTATUS|RANDOM|SRANDOM|SECONDS|EPOCH[A-Z]*|BASH_[A-Z_]*|FUNCNAME|OPTIND|status|to)=' '{out}/raw' >"$to"
-    /usr/bin/rm '{out}/raw'
-}}
-{preamble}
-tell '{out}/before' "$@"
-. '{shim}'
-{call}
-status=$?
-echo "$status" >'{out}/status'
-{forget}
-tell '{out}/after' "$@"
-echo end >'{out}/end'
-"#,
-        shim = shims_folder().join(shim.file).display(),
-        call = shim.call,
-        forget = shim.forget,
-    );
+    let file = shims_folder().join(shim.file).display().to_string();
+    let caller = caller(&out, preamble, &file, shim.call, shim.forget);
     fs::write(folder.path().join("caller"), caller).unwrap();
 
     let enter = format!(
         "mount -t tmpfs -o mode=755 tmpfs /usr/libexec && mkdir /usr/libexec/leaseroute && \
          if [ -e '{out}/program' ]; then \
-           cp -a '{out}/program' /usr/libexec/leaseroute/leaseroute-dhclient; fi && \
-         cd '{out}' && exec env -i PATH='{path}' \"$@\""
+           cp -a '{out}/program' /usr/libexec/leaseroute/{program}; fi && \
+         cd '{out}' && exec env -i PATH='{path}' \"$@\"",
+        program = shim.program,
     );
     let user: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
     let output = Command::new("unshare")
@@ -272,11 +182,6 @@ echo end >'{out}/end'
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         folder,
     }
-}
-
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
 
 /// Every awkward caller with every program.
@@ -332,9 +237,24 @@ fn rhel_config_in_dash_changes_nothing() {
 }
 
 #[test]
+fn dhcpcd_shim_in_dash_changes_nothing() {
+    nothing_leaks(DHCPCD, DASH);
+}
+
+#[test]
+fn dhcpcd_shim_in_bash_changes_nothing() {
+    nothing_leaks(DHCPCD, BASH);
+}
+
+#[test]
+fn dhcpcd_shim_in_posix_bash_changes_nothing() {
+    nothing_leaks(DHCPCD, BASH_POSIX);
+}
+
+#[test]
 fn bash_traps_for_errors_and_lines_stay_quiet() {
     let preamble = "set -eEuo pipefail; trap 'echo error trap' ERR";
-    for shim in [DEBIAN, RHEL_CONFIG, RHEL_RESTORE] {
+    for shim in [DEBIAN, DHCPCD, RHEL_CONFIG, RHEL_RESTORE] {
         let run = run(
             shim,
             BASH,
@@ -357,7 +277,13 @@ fn a_program_that_hangs_is_ended() {
     fs::write(&stand_in, text).unwrap();
     fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", tools.path().display());
-    for (shim, shell) in [(DEBIAN, DASH), (DEBIAN, BASH), (RHEL_CONFIG, BASH)] {
+    for (shim, shell) in [
+        (DEBIAN, DASH),
+        (DEBIAN, BASH),
+        (DHCPCD, DASH),
+        (DHCPCD, BASH),
+        (RHEL_CONFIG, BASH),
+    ] {
         let program = Program::Script("trap '' TERM; echo >>'reached'; exec sleep 600");
         let run = run(shim, shell, "set -eu", program, LEASE, &path);
         assert_eq!(run.complaints(), Vec::<String>::new());
@@ -374,7 +300,13 @@ fn plain_variables_of_an_enter_hook_reach_the_program() {
         .filter(|(name, _)| *name != "new_routers")
         .collect();
     let preamble = "new_routers=192.0.2.254; new_interface_mtu=1400; unset new_subnet_mask";
-    for (shim, shell) in [(DEBIAN, DASH), (DEBIAN, BASH), (RHEL_CONFIG, BASH)] {
+    for (shim, shell) in [
+        (DEBIAN, DASH),
+        (DEBIAN, BASH),
+        (DHCPCD, DASH),
+        (DHCPCD, BASH),
+        (RHEL_CONFIG, BASH),
+    ] {
         let run = run(
             shim,
             shell,
@@ -468,4 +400,14 @@ fn debian_file_name_suits_run_parts() {
         "{name}"
     );
     assert!(name > "timesyncd", "{name}");
+}
+
+/// dhcpcd-run-hooks leaves out a file `NN-NAME` when `nohook NAME` asks for it, and reads
+/// any other, but for names that end in `~`.
+#[test]
+fn dhcpcd_file_can_be_left_out_by_its_name() {
+    let name = DHCPCD.file.strip_prefix("dhcpcd/").unwrap();
+    let (number, name) = name.split_once('-').unwrap();
+    assert!(number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit()));
+    assert_eq!(name, "leaseroute");
 }
