@@ -396,3 +396,43 @@ fn broken_program_costs_no_lease() {
         machine.kill_client(0, V4);
     }
 }
+
+/// A configuration that cannot be used, and a lock that somebody holds for ever, hold the
+/// client up for seconds at the most. What was told meanwhile waits for the next event.
+#[test]
+#[ignore = "needs root and a DHCP client: tests/run"]
+fn broken_configuration_and_held_lock_cost_no_lease() {
+    let mut machine = Machine::new(&Layout::separate(2), Hook::Installed);
+    let lan = Lan {
+        v6: Ipv6::Without,
+        ..Lan::default()
+    };
+    let _servers = Servers::start_all(&machine, &lan);
+    machine.write("/etc/leaseroute/config.toml", "tables = 7\n", 0o644);
+    machine.start_client(0, V4);
+    machine.wait_event("BOUND eth0", 1);
+    assert!(Own::read(machine.fabric.host(), V4).is_empty());
+    machine.write("/etc/leaseroute/config.toml", "", 0o644);
+
+    let lock = machine.shell("ls -d /run/leaseroute/*/").trim().to_owned() + "lock";
+    let mut holder = machine.command("flock");
+    holder.args([&lock, "sh", "-c", "echo $$ >/run/holder; exec sleep 600"]);
+    let _holder = machine.start("holder", holder);
+    wait_for("the lock is held", || {
+        let is_held = machine.path("/run/holder").exists();
+        is_held.then_some(()).ok_or_else(String::new)
+    });
+    machine.start_client(1, V4);
+    machine.wait_event("BOUND eth1", 1);
+    for number in 0..2 {
+        let log = machine.log(number, V4);
+        assert!(!log.contains("DHCPDECLINE"), "{log}");
+    }
+    machine.shell("kill $(cat /run/holder)");
+
+    // dhclient confirms its lease, which is an event.
+    machine.kill_client(0, V4);
+    machine.start_client(0, V4);
+    machine.wait_own(V4, &machine.faces(V4));
+    machine.assert_all_reach(&[V4]);
+}
