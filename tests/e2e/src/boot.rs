@@ -17,14 +17,22 @@ use crate::host::{Host, is_a_host, program};
 use crate::wait_for;
 
 /// Lays out the root folder, waits for a line, and boots it. `/` itself cannot be booted,
-/// an overlay of it can. The unified cgroup hierarchy is for machines that have another.
+/// an overlay of it can. The unified cgroup hierarchy is for machines that have another; the
+/// container's groups lie below one of its own.
 const BOOT: &str = r#"
 set -e
+read -r outside rest </proc/self/stat
+mount -t proc proc /proc
 mount -t tmpfs -o mode=755 tmpfs /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
-echo ready
+echo "$outside"
 read -r _
+for place in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+    if [ -w "$place/cgroup.procs" ] && mkdir "$place/leaseroute-bench-$outside"; then
+        echo $$ >"$place/leaseroute-bench-$outside/cgroup.procs"
+    fi
+done
 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 exec systemd-nspawn --quiet --directory=/mnt/root --boot \
     --register=no --keep-unit --machine=bench --network-namespace-path=/proc/self/ns/net \
     --capability=CAP_NET_ADMIN --console=pipe --resolv-conf=off --timezone=off \
@@ -35,7 +43,10 @@ SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 exec systemd-nspawn --quiet --directory=/mnt/
 #[derive(Debug)]
 pub struct Booted {
     host: Host,
+    /// Holds the PID namespace in which all of it runs, and ends with the test.
     nspawn: Child,
+    /// systemd-nspawn itself, as this machine numbers processes.
+    outside: u32,
 }
 
 is_a_host!(Booted);
@@ -47,7 +58,8 @@ impl Booted {
         let mut host = Host::new(layout, &[tools, &["systemd-nspawn"]].concat());
         let mut command = tethered("unshare");
         command
-            .args(["--mount", "--propagation", "private", "sh", "-c", BOOT])
+            .args(["--mount", "--pid", "--fork", "--kill-child"])
+            .args(["--propagation", "private", "sh", "-c", BOOT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
@@ -56,9 +68,13 @@ impl Booted {
         BufReader::new(nspawn.stdout.as_mut().unwrap())
             .read_line(&mut line)
             .unwrap();
-        assert_eq!(line, "ready\n");
-        host.moves_to(nspawn.id(), "/mnt/root");
-        let booted = Self { host, nspawn };
+        let outside = line.trim().parse().expect("the script said its number");
+        host.moves_to(outside, "/mnt/root");
+        let booted = Self {
+            host,
+            nspawn,
+            outside,
+        };
         booted.shell_outside("rm -f etc/systemd/network/* etc/resolv.conf; : >etc/resolv.conf");
         booted
     }
@@ -67,7 +83,7 @@ impl Booted {
     pub fn shell_outside(&self, script: &str) -> String {
         let mut command = Command::new("nsenter");
         command
-            .args(["--target", &self.nspawn.id().to_string(), "--mount"])
+            .args(["--target", &self.outside.to_string(), "--mount"])
             .args(["--", "sh", "-ec", &format!("cd /mnt/root; {script}")]);
         let output = self.output(command);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -104,7 +120,7 @@ impl Booted {
             .write_all(b"\n")
             .unwrap();
         let process = wait_for("systemd is there", || {
-            child_of(self.nspawn.id(), "systemd").ok_or_else(|| "no child".to_owned())
+            child_of(self.outside, "systemd").ok_or_else(|| "no child".to_owned())
         });
         self.host.moves_to(process, "");
         wait_for("the system has booted", || {
@@ -128,9 +144,20 @@ impl Booted {
 
 impl Drop for Booted {
     fn drop(&mut self) {
-        // The container dies with it.
+        // The container dies with its PID namespace.
         self.nspawn.kill().ok();
         self.nspawn.wait().ok();
+        // Its groups are left, and are gone once all of its processes are.
+        let groups = format!("leaseroute-bench-{}", self.outside);
+        let remove = format!(
+            "for try in 1 2 3 4 5; do
+                set -- /sys/fs/cgroup/{groups} /sys/fs/cgroup/*/{groups}
+                find \"$@\" -depth -type d -exec rmdir {{}} \\; 2>/dev/null
+                [ -n \"$(ls -d \"$@\" 2>/dev/null)\" ] || break
+                sleep 0.2
+            done"
+        );
+        Command::new("sh").args(["-c", &remove]).status().ok();
     }
 }
 
