@@ -558,6 +558,29 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_holds_so_many_parts_and_the_newest_are_among_them() {
+        let mut book = LeaseBook::default();
+        for number in 0..200_u16 {
+            let gained = Lease6 {
+                addresses: [(
+                    [0x2001, 0xdb8, 0, 0, 0, 0, 0, number + 1].into(),
+                    LeasedAddress::default(),
+                )]
+                .into(),
+                ..Lease6::default()
+            };
+            let newest = gained.addresses.keys().copied().next().unwrap();
+            book.fold(&changed6(gained, vec![]), None, &host(), 5);
+            let index = book.records().next().unwrap().index;
+            let held = &book.lease6(index).unwrap().addresses;
+            assert!(
+                held.len() <= MAX_PARTS && held.contains_key(&newest),
+                "{number}"
+            );
+        }
+    }
+
+    #[test]
     fn losses_are_not_collected_for_ever() {
         let mut book = LeaseBook::default();
         for number in 0..=u16::try_from(NAMED_LOST).unwrap() {

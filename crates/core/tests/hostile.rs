@@ -313,3 +313,40 @@ fn a_broken_option_121_does_not_hide_a_sound_249() {
     ]));
     assert_eq!(lease.classless.map(|c| c.routes.len()), Some(1));
 }
+
+/// Anybody on a link may send as many advertisements as he likes.
+#[test]
+fn advertised_prefixes_routes_and_routers_are_bounded_with_a_note_each() {
+    let mut main = Vec::new();
+    let mut learn = |destination: String, gateway: Option<String>| {
+        let base = serde_json::json!({
+            "table": 254, "destination": destination, "metric": 1024, "gateway": gateway,
+            "oif": 2, "protocol": 9, "kind": "unicast",
+        });
+        main.push(base);
+    };
+    for number in 1..=300 {
+        learn(format!("2001:db8:{number:x}::/64"), None);
+        learn(
+            format!("2001:db8:f:{number:x}::/64"),
+            Some("fe80::1".to_owned()),
+        );
+        learn("::/0".to_owned(), Some(format!("fe80::{number:x}")));
+    }
+    let host: Host = serde_json::from_value(serde_json::json!({
+        "links": {"2": {"index": 2, "name": "wan0", "mtu": 1500, "up": true}},
+        "addresses": [{"index": 2, "address": "2001:db8:1::10/64"}],
+        "main": main,
+    }))
+    .unwrap();
+    let settings = Settings {
+        when: When::Always,
+        ..Settings::default()
+    };
+    let desired = desired_state(Family::Ipv6, &host, &LeaseBook::default(), &settings);
+    assert!(desired.routes.len() < 250, "{}", desired.routes.len());
+    assert_eq!(desired.notes.len(), 3, "{:?}", desired.notes);
+    for note in &desired.notes {
+        assert!(note.to_string().starts_with("300 "), "{note}");
+    }
+}

@@ -503,3 +503,21 @@ fn last_run(report: &Report, unknown: &[InterfaceRef]) -> LastRun {
         ..LastRun::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_told_how_it_ended_for_its_own_interface() {
+        let outcome = |own| Outcome::Done {
+            reports: Vec::new(),
+            unknown: vec!["eth9".parse().unwrap()],
+            state_errors: Vec::new(),
+            own,
+        };
+        assert_eq!(outcome(Some(Exit::Done)).exit(), Exit::Done);
+        assert_eq!(outcome(Some(Exit::Kernel)).exit(), Exit::Kernel);
+        assert_eq!(outcome(None).exit(), Exit::NoInterface);
+    }
+}

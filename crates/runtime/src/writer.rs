@@ -96,9 +96,12 @@ fn write_line(line: &str) -> io::Result<()> {
     if poll(&mut ready, Some(&Timespec::default()))? == 0 {
         return Err(io::ErrorKind::WouldBlock.into());
     }
-    let bytes = line.as_bytes();
-    let line = bytes.get(..PIPE_BUF).unwrap_or(bytes);
-    stderr.lock().write_all(line)
+    let mut bytes = line.as_bytes().to_vec();
+    if bytes.len() > PIPE_BUF {
+        bytes.truncate(PIPE_BUF - 1);
+        bytes.push(b'\n');
+    }
+    stderr.lock().write_all(&bytes)
 }
 
 /// What a pipe takes at once, in bytes (linux/limits.h).
