@@ -36,13 +36,13 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         .into_iter()
         .filter(|seen| !desired.kept_routes.contains(seen))
     {
-        let key = (seen.table, seen.destination, seen.metric);
-        stale.entry(key).or_default().push(seen);
+        stale.entry(Key::of_seen(seen)).or_default().push(seen);
     }
     let rebuilt = rebuilt(&desired.routes, &stale);
     for (route, purpose) in &desired.routes {
-        let in_place = rebuilt.contains(&key(route));
-        if !in_place && take_met(stale.get_mut(&key(route)), |seen| route.is_met_by(seen)) {
+        let key = Key::of(route);
+        let in_place = rebuilt.contains(&key);
+        if !in_place && take_met(stale.get_mut(&key), |seen| route.is_met_by(seen)) {
             continue;
         }
         if let Some(seen) = foreign.iter().find(|seen| route.has_key_of(seen)) {
@@ -54,7 +54,7 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         }
         let hiding = take_hiding(&mut stale, route, &desired.routes);
         steps.extend(deletions(host, Vec::new(), hiding));
-        let operation = if in_place && stale.remove(&key(route)).is_some() {
+        let operation = if in_place && stale.remove(&key).is_some() {
             Operation::ReplaceRoute(route.clone())
         } else {
             Operation::AddRoute(route.clone())
@@ -96,17 +96,41 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
 }
 
 /// What two routes of one family cannot both have, save as next hops of one IPv6 route.
-type Key = (TableId, IpNetwork, u32);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    table: TableId,
+    destination: IpNetwork,
+    metric: u32,
+    /// IPv6 routes by way of a gateway are apart from those without one: they are never
+    /// next hops of one route, and a replacing route takes the place of its own sort
+    /// (`rt6_qualify_for_ecmp()`, `fib6_add_rt2node()` in net/ipv6/ip6_fib.c).
+    by_gateway: bool,
+}
+
+impl Key {
+    fn new(table: TableId, destination: IpNetwork, metric: u32, gateway: Option<IpAddr>) -> Self {
+        Self {
+            table,
+            destination,
+            metric,
+            by_gateway: destination.is_ipv6() && gateway.is_some(),
+        }
+    }
+
+    fn of(route: &Route) -> Self {
+        Self::new(route.table, route.destination, route.metric, route.gateway)
+    }
+
+    fn of_seen(seen: &ObservedRoute) -> Self {
+        Self::new(seen.table, seen.destination, seen.metric, seen.gateway)
+    }
+}
 
 /// Routes of ours that nothing has asked for yet.
 type Stale<'a> = BTreeMap<Key, Vec<&'a ObservedRoute>>;
 
 /// What rules are looked up by; many hosts have thousands.
 type RuleKey<'a> = (Priority, Option<&'a str>, Option<IpNetwork>);
-
-fn key(route: &Route) -> Key {
-    (route.table, route.destination, route.metric)
-}
 
 fn rule_key(rule: &Rule) -> RuleKey<'_> {
     match &rule.selector {
@@ -133,10 +157,10 @@ fn take_met<T>(group: Option<&mut Vec<&T>>, is_met_by: impl Fn(&T) -> bool) -> b
 fn rebuilt(wanted: &[(Route, Purpose)], stale: &Stale<'_>) -> BTreeSet<Key> {
     let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
     for (route, _) in wanted {
-        *counts.entry(key(route)).or_default() += 1;
+        *counts.entry(Key::of(route)).or_default() += 1;
     }
     let gives_way = |route: &Route| {
-        let Some(seen) = stale.get(&key(route)) else {
+        let Some(seen) = stale.get(&Key::of(route)) else {
             return false;
         };
         if seen.iter().any(|seen| route.is_met_by(seen)) {
@@ -145,14 +169,17 @@ fn rebuilt(wanted: &[(Route, Purpose)], stale: &Stale<'_>) -> BTreeSet<Key> {
         let is_next_hop = |seen: &&ObservedRoute| {
             seen.gateway == route.gateway && seen.oif == Some(route.device.index)
         };
-        let is_alone = seen.len() == 1 && counts.get(&key(route)) == Some(&1);
+        let is_alone = seen.len() == 1 && counts.get(&Key::of(route)) == Some(&1);
         match route.family() {
             Family::Ipv4 => true,
             Family::Ipv6 => is_alone || seen.iter().any(is_next_hop),
         }
     };
     let routes = wanted.iter().map(|(route, _)| route);
-    routes.filter(|route| gives_way(route)).map(key).collect()
+    routes
+        .filter(|route| gives_way(route))
+        .map(Key::of)
+        .collect()
 }
 
 /// Takes out the routes that stand between a wanted one and its gateway.
@@ -168,10 +195,10 @@ fn take_hiding<'a>(
         hides_gateway(seen, route, gateway, wanted)
             && !wanted.iter().any(|(wanted, _)| wanted.is_met_by(seen))
     };
-    let first = (route.table, route.family().default_network(), 0);
+    let first = Key::new(route.table, route.family().default_network(), 0, None);
     let in_table = stale
         .range_mut(first..)
-        .take_while(|((table, ..), _)| *table == route.table);
+        .take_while(|(key, _)| key.table == route.table);
     in_table
         .flat_map(|(_, group)| group.extract_if(.., |seen| hides(seen)))
         .collect()

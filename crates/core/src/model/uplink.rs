@@ -16,6 +16,7 @@ use crate::model::{Inputs, Purpose};
 use crate::note::Note;
 use crate::numbers::ProtocolId;
 use crate::route::{ObservedRoute, RouteKind, RouterPreference};
+use crate::rule::ObservedRule;
 use crate::settings::{Settings, TableScheme};
 
 /// The most IPv6 prefixes on one link, routes and default routers by it that are taken from
@@ -111,7 +112,12 @@ fn facts<'a>(
     };
     uplink.sources.retain(|source| !is_inner(source));
     uplink.on_link.retain(|prefix| !is_inner(prefix));
-    let has_default = defaults_in_main(host, link.index, family).next().is_some();
+    // An IPv6 default of an interface without an address of its own says nothing, and is read
+    // only by chance: while rules of ours name the interface.
+    let has_default = defaults_in_main(host, link.index, family).next().is_some()
+        && (family == Family::Ipv4
+            || book.get(link.index, family).is_some()
+            || global_addresses6(host).any(|index| index == link.index));
     if !has_default && uplink.sources.is_empty() {
         return None;
     }
@@ -504,7 +510,20 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
             (None, _) | (_, TableScheme::Position { .. }) => return BTreeSet::new(),
         },
     };
+    let by_position = matches!(settings.tables, TableScheme::Position { .. });
+    let name = host.links.get(&index).map(|link| link.name.as_str());
+    let ours = || {
+        let of_family = host.rules.iter().filter(move |rule| rule.family == family);
+        of_family.filter(|rule| settings.owns_rule(rule))
+    };
     let leads_through = |table| {
+        // While positions shift, a table holds one card's routes and is led to by another's
+        // rules: those for sockets bound to a card say whose it was.
+        let mut names = ours().filter(|rule| rule.table == table);
+        let other = |rule: &ObservedRule| rule.oif.is_some() && rule.oif.as_deref() != name;
+        if by_position && names.any(other) {
+            return false;
+        }
         // A table has the same number in both families, but not always of the same card: one
         // family may have moved already.
         host.own_tables.iter().any(|r| {
@@ -515,11 +534,7 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
         })
     };
     let leased = leased_sources(inputs);
-    let ours = host
-        .rules
-        .iter()
-        .filter(|rule| rule.family == family && settings.owns_rule(rule));
-    ours.filter_map(|rule| {
+    let sources = ours().filter_map(|rule| {
         let source = rule
             .from
             .filter(|source| !leased.contains(source) && !lost.contains(source))?;
@@ -529,8 +544,8 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
             leads_through(rule.table)
         };
         evident.then_some(source)
-    })
-    .collect()
+    });
+    sources.collect()
 }
 
 /// What all known leases of the family hold.
@@ -570,6 +585,15 @@ fn defaults_in_main(
         .filter(move |r| r.oif == Some(index) && r.family() == family && r.is_default())
 }
 
+/// The interface of each global IPv6 address.
+fn global_addresses6(host: &Host) -> impl Iterator<Item = IfIndex> {
+    let global = host.addresses.iter().filter(|a| {
+        let address = a.address.ip();
+        Family::of(address) == Family::Ipv6 && is_unicast_host(address) && !is_link_local(address)
+    });
+    global.map(|a| a.index)
+}
+
 /// The interfaces that could be IPv6 uplinks, as far as links, addresses, leases and our
 /// own rules tell: only their routes in table main are worth reading. One with a delegated
 /// prefix need not have a global address.
@@ -580,10 +604,6 @@ pub fn candidates6(host: &Host, book: &LeaseBook, settings: &Settings) -> BTreeS
             .get(index)
             .is_some_and(|link| link.up && !link.loopback && link.master.is_none())
     };
-    let global = host.addresses.iter().filter(|a| {
-        let address = a.address.ip();
-        Family::of(address) == Family::Ipv6 && is_unicast_host(address) && !is_link_local(address)
-    });
     // One whose lease is gone keeps its prefix and its router, which others go around.
     let known = |index: &IfIndex| book.get(*index, Family::Ipv6).is_some();
     let leased = host.links.keys().copied().filter(known);
@@ -594,8 +614,7 @@ pub fn candidates6(host: &Host, book: &LeaseBook, settings: &Settings) -> BTreeS
         .links
         .values()
         .filter(|link| names.contains(link.name.as_str()));
-    global
-        .map(|a| a.index)
+    global_addresses6(host)
         .chain(leased)
         .chain(named.map(|link| link.index))
         .filter(could_be)

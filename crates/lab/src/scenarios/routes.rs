@@ -71,6 +71,11 @@ pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
             play: replaced_siblings,
         },
         Scenario {
+            name: "a default without a gateway beside one with one",
+            why: "IPv6 keeps both at one metric, and each gives way to its own sort only",
+            play: replaced_beside_other_sort,
+        },
+        Scenario {
             name: "IPv6 metrics and preferences",
             why: "every default of the interface is copied with its rank",
             play: ranks,
@@ -333,6 +338,25 @@ fn replaced_siblings<B: Bench>(bench: &B) {
     all_done(bench, &add);
     all_done(bench, &[Operation::ReplaceRoute(three.clone())]);
     assert_table(bench, TABLE, &[three, other_metric]);
+}
+
+fn replaced_beside_other_sort<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    let on_link = route("::/0", None, &card);
+    let routed = route("::/0", Some("fe80::1"), &card);
+    all_done(
+        bench,
+        &[on_link.clone(), routed.clone()].map(Operation::AddRoute),
+    );
+    let on_link = Route {
+        mtu: Some(1280),
+        ..on_link
+    };
+    all_done(bench, &[Operation::ReplaceRoute(on_link.clone())]);
+    assert_table(bench, TABLE, &[on_link.clone(), routed]);
+    let routed = route("::/0", Some("fe80::2"), &card);
+    all_done(bench, &[Operation::ReplaceRoute(routed.clone())]);
+    assert_table(bench, TABLE, &[on_link, routed]);
 }
 
 fn ranks<B: Bench>(bench: &B) {
