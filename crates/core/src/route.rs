@@ -146,6 +146,19 @@ impl ObservedRoute {
     pub fn is_default(&self) -> bool {
         self.kind == RouteKind::Unicast && self.destination.is_default()
     }
+
+    /// Whether a route of table main may say what its interface is connected to: a default
+    /// route, one that a router advertised, or a network without a gateway. The others say
+    /// nothing of it, and a routing daemon may have a million of them.
+    #[must_use]
+    pub fn connects(&self) -> bool {
+        let is_network = || self.destination.prefix() < self.family().host_length();
+        self.destination.is_default()
+            || match self.gateway {
+                Some(_) => self.protocol == ProtocolId::RA,
+                None => is_network(),
+            }
+    }
 }
 
 /// Prints what ip(8) calls the route: prefix, gateway, device, metric and the like,

@@ -189,6 +189,13 @@ impl Channel {
         self.pieces > 1
     }
 
+    /// The port that the kernel knows the socket by, once something was sent.
+    pub(crate) fn port(&self) -> io::Result<u32> {
+        let mut address = SocketAddr::new(0, 0);
+        self.socket.get_address(&mut address)?;
+        Ok(address.port_number())
+    }
+
     /// How many datagrams the last dump took, its mere end not counted.
     #[cfg(test)]
     pub(crate) fn pieces(&self) -> usize {
@@ -306,7 +313,7 @@ impl Channel {
 }
 
 /// The messages of one datagram.
-struct Messages<'a>(&'a [u8]);
+pub(crate) struct Messages<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
     type Item = io::Result<NetlinkBuffer<&'a [u8]>>;

@@ -36,6 +36,7 @@ use rtnetlink::packet_route::rule::{
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use crate::announce::RouteKey;
 use crate::channel::Request;
 use crate::netlink::ReplyPath;
 
@@ -44,6 +45,21 @@ const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 const RULE_HEADER: usize = 12;
 const NETLINK_HEADER: usize = 16;
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+const RTM_NEWPREFIX: u16 = 52;
+
+/// Stands for "see the attribute".
+const RT_TABLE_COMPAT: u8 = 252;
+const RTA_TABLE: u16 = 15;
+const RTA_GATEWAY: u16 = 5;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -350,6 +366,82 @@ fn frame(kind: u16, flags: u16, length: usize, fill: impl FnOnce(&mut [u8])) -> 
     header.set_flags(NLM_F_REQUEST | flags);
     fill(header.payload_mut());
     Request(bytes)
+}
+
+// ---- Announcements ----
+
+/// What an announcement is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announcing {
+    Link,
+    Address,
+    Route,
+    Rule,
+    /// A prefix that a router advertised.
+    Prefix,
+}
+
+/// What a message is about by its type, and whether that is gone.
+pub(crate) fn announcing(message_type: u16) -> Option<(Announcing, bool)> {
+    match message_type {
+        RTM_NEWLINK => Some((Announcing::Link, false)),
+        RTM_DELLINK => Some((Announcing::Link, true)),
+        RTM_NEWADDR => Some((Announcing::Address, false)),
+        RTM_DELADDR => Some((Announcing::Address, true)),
+        RTM_NEWROUTE => Some((Announcing::Route, false)),
+        RTM_DELROUTE => Some((Announcing::Route, true)),
+        RTM_NEWRULE => Some((Announcing::Rule, false)),
+        RTM_DELRULE => Some((Announcing::Rule, true)),
+        RTM_NEWPREFIX => Some((Announcing::Prefix, false)),
+        _ => None,
+    }
+}
+
+/// Whether a link's message is about the link and not about its part in a bridge.
+pub(crate) fn is_of_link_itself(body: &[u8]) -> bool {
+    LinkHeader::parse(body).is_ok_and(|header| header.interface_family == AddressFamily::Unspec)
+}
+
+/// The link that a message is about.
+pub(crate) fn link_index(body: &[u8]) -> Option<IfIndex> {
+    IfIndex::new(LinkHeader::parse(body).ok()?.index)
+}
+
+/// The link on which a prefix was advertised (`struct prefixmsg` in linux/rtnetlink.h).
+pub(crate) fn prefix_link(body: &[u8]) -> Option<IfIndex> {
+    IfIndex::new(parse_u32(body.get(4..8)?).ok()?)
+}
+
+/// What can be told of a route cheaply.
+pub(crate) fn route_key(body: &[u8]) -> Option<RouteKey> {
+    let header = RouteHeader::parse(body).ok()?;
+    let family = Family::BOTH
+        .into_iter()
+        .find(|family| header.address_family == wire(*family))?;
+    let table = match header.table {
+        RouteHeader::RT_TABLE_UNSPEC | RT_TABLE_COMPAT => attributes(body, ROUTE_HEADER)
+            .find(|attribute| attribute.kind() == RTA_TABLE)
+            .and_then(|attribute| parse_u32(attribute.value()).ok())?,
+        table => table.into(),
+    };
+    Some(RouteKey {
+        family,
+        table: TableId::observed(table),
+        protocol: ProtocolId::observed(header.protocol.into()),
+        is_default: header.destination_prefix_length == 0,
+        has_gateway: attributes(body, ROUTE_HEADER)
+            .any(|attribute| attribute.kind() == RTA_GATEWAY),
+    })
+}
+
+/// Whether a route of table main may be one that connects an IPv6 interface, by a look at
+/// its headers.
+pub(crate) fn may_connect6(body: &[u8]) -> bool {
+    RouteHeader::parse(body).is_ok_and(|header| {
+        header.destination_prefix_length == 0
+            || header.protocol == RouteProtocol::Ra
+            || attributes(body, ROUTE_HEADER).all(|attribute| attribute.kind() != RTA_GATEWAY)
+    })
 }
 
 // ---- Answers ----

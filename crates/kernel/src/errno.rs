@@ -15,6 +15,7 @@ pub(crate) const EOPNOTSUPP: i32 = 95;
 pub(crate) const EAFNOSUPPORT: i32 = 97;
 pub(crate) const ENETDOWN: i32 = 100;
 pub(crate) const ENETUNREACH: i32 = 101;
+pub(crate) const ENOBUFS: i32 = 105;
 pub(crate) const EHOSTUNREACH: i32 = 113;
 
 /// Whether an error is one of these numbers.

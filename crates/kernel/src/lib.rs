@@ -1,9 +1,10 @@
 //! The only part of leaseroute that speaks rtnetlink.
 //!
-//! Other crates see the [`Kernel`] trait and core's types; of what serves it, `convert` is
+//! Other crates see the [`Kernel`] trait, [`Announcements`] and core's types; of what serves them, `convert` is
 //! the one file that knows the library's messages. `topology` builds networks for the bench
 //! and the demonstration and is used by nothing else.
 
+mod announce;
 mod channel;
 mod convert;
 mod errno;
@@ -12,6 +13,7 @@ mod netlink;
 
 pub mod topology;
 
+pub use announce::{Announced, Announcement, Announcements, RouteKey};
 pub use error::{KernelError, OperationError};
 pub use netlink::{Netlink, ReplyPath};
 
@@ -26,7 +28,8 @@ use leaseroute_core::{
 pub enum MainRoutes {
     /// The IPv4 default routes. Costs the same however many routes main holds.
     Ipv4Defaults,
-    /// The IPv6 unicast routes of these interfaces.
+    /// The IPv6 unicast routes of these interfaces that say what they are connected to
+    /// ([`ObservedRoute::connects`]).
     Ipv6Of(BTreeSet<IfIndex>),
 }
 

@@ -60,6 +60,16 @@ impl Netlink {
         })
     }
 
+    /// The port that our changes are announced with ([`crate::Announcement::by`]); 0 before
+    /// anything was asked.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn port(&self) -> std::io::Result<u32> {
+        self.channel.borrow().port()
+    }
+
     /// The way that a packet from `source` to `destination` takes, of a socket bound to
     /// `oif` if given. `None` when the kernel would not send it.
     ///
@@ -106,7 +116,12 @@ impl Netlink {
     ) -> Result<Vec<ObservedRoute>, KernelError> {
         let request = convert::routes_request(filter);
         let mut channel = self.channel.borrow_mut();
+        let is_main6 = filter.family == Family::Ipv6 && filter.table == TableId::MAIN;
         let collect = |body: &[u8], found: &mut Vec<ObservedRoute>| {
+            // The routes of a routing daemon are many, and not worth decoding.
+            if is_main6 && !convert::may_connect6(body) {
+                return;
+            }
             let routes = convert::routes(body, filter.family);
             // A kernel without the family answers with the routes of all others, and
             // without the filter's table with ENOENT.
@@ -207,6 +222,7 @@ impl Kernel for Netlink {
         };
         let wanted = |route: &ObservedRoute| {
             route.kind == RouteKind::Unicast
+                && route.connects()
                 && route.oif.is_some_and(|oif| interfaces.contains(&oif))
         };
         if interfaces.len() > DUMPS_BY_INTERFACE {

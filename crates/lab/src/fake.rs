@@ -253,6 +253,7 @@ impl Kernel for FakeKernel {
                     }
                     MainRoutes::Ipv6Of(links) => {
                         route.family() == Family::Ipv6
+                            && route.connects()
                             && route.oif.is_some_and(|oif| links.contains(&oif))
                     }
                 }

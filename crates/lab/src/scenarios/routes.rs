@@ -412,9 +412,17 @@ fn ipv6_by_interface<B: Bench>(bench: &B) {
         foreign_route(main, "::/0", Some("fe80::1"), &card, 1024),
         foreign_route(main, "::/0", Some("fe80::2"), &card, 1024),
         foreign_route(main, "::/0", Some("fe80::2"), &other, 2048),
-        foreign_route(main, "2001:db8:77::/48", Some("fe80::2"), &other, 1024),
+        foreign_route(main, "2001:db8:78::/48", None, &other, 1024),
     ];
     for route in &routes {
+        bench.add_route(route);
+    }
+    // What else a routing daemon has there says nothing of the interface.
+    let more = [
+        foreign_route(main, "2001:db8:77::/48", Some("fe80::2"), &other, 1024),
+        foreign_route(main, "2001:db8:79::1/128", None, &other, 1024),
+    ];
+    for route in &more {
         bench.add_route(route);
     }
     let absent = (5000..5010).filter_map(leaseroute_core::IfIndex::new);
@@ -439,4 +447,10 @@ fn ipv6_by_interface<B: Bench>(bench: &B) {
         wanted.sort();
         assert_eq!(seen, wanted);
     }
+    // Nobody would find them afterwards.
+    let delete = more.map(|route| Operation::DeleteRoute {
+        route,
+        device: None,
+    });
+    all_done(bench, &delete);
 }
