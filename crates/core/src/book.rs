@@ -31,7 +31,8 @@ pub struct Record {
     /// What is known.
     pub state: LeaseState,
     /// The clients that have told of the lease as it is and not of its end: two programs may
-    /// look after one interface, and what one of them ends the other still holds.
+    /// look after one interface, and what one of them ends the other still holds. A script is
+    /// among them only until another tells of the whole: it tells once, and of no end.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub told_by: BTreeSet<Client>,
     /// The last event that said so, for people and for bug reports.
@@ -194,7 +195,10 @@ impl LeaseBook {
         };
         let take_in = |change| {
             let key = (link.index, LeaseChange::family(change));
-            (key, self.take_in(change, raw, link, now))
+            (
+                key,
+                self.take_in(&change.clone().begun(now), raw, link, now),
+            )
         };
         Folded::TakenIn(event.changes.iter().map(take_in).collect())
     }
@@ -250,8 +254,12 @@ impl LeaseBook {
         };
         // Who tells of an end, or of routers, holds nothing by that.
         let teller = teller.filter(|_| change.brings_lease());
+        let mut told_by: BTreeSet<Client> = told_by.into_iter().chain(teller).collect();
+        if told_by.len() > 1 && !change.is_part() {
+            told_by.remove(&Client::Script);
+        }
         let mut record = Record {
-            told_by: told_by.into_iter().chain(teller).collect(),
+            told_by,
             index: link.index,
             name: link.name.clone(),
             mac: link.mac,
@@ -447,9 +455,17 @@ mod tests {
 
     fn leased(expires: u64) -> Lease6 {
         let expires = Some(expires);
+        let part = LeasedAddress {
+            expires,
+            ..LeasedAddress::default()
+        };
+        let delegated = LeasedPrefix {
+            expires,
+            ..LeasedPrefix::default()
+        };
         Lease6 {
-            addresses: [(ADDRESS.parse().unwrap(), LeasedAddress { expires })].into(),
-            prefixes: [(PREFIX.parse().unwrap(), LeasedPrefix { expires })].into(),
+            addresses: [(ADDRESS.parse().unwrap(), part)].into(),
+            prefixes: [(PREFIX.parse().unwrap(), delegated)].into(),
             ..Lease6::default()
         }
     }
@@ -499,6 +515,81 @@ mod tests {
         assert!(book.lease6(key).is_some());
         book.fold(&event(LeaseChange::Lost6), Some(&dhcpcd), &host(), 11);
         assert_eq!(book.lease6(key), None);
+    }
+
+    #[test]
+    fn a_lease_ends_as_long_after_it_is_told_of_as_it_lasts() {
+        let told = |lease_time: &str| {
+            let words = [
+                ("interface", "wan0"),
+                ("reason", "RENEW"),
+                ("new_ip_address", "192.0.2.10"),
+                ("new_dhcp_lease_time", lease_time),
+            ];
+            let own = words.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let raw = RawEvent::new(raw("dhcpcd").client, own.into());
+            (raw.client.parse(&raw).unwrap().event.unwrap(), raw)
+        };
+        let mut book = LeaseBook::default();
+        for (lease_time, now, effect, expires) in [
+            ("3600", 5, Effect::Changed, Some(3605)),
+            ("3600", 1805, Effect::Renewed, Some(5405)),
+            ("4294967295", 1806, Effect::Renewed, None),
+            ("60", u64::MAX, Effect::Renewed, Some(u64::MAX)),
+        ] {
+            let (event, raw) = told(lease_time);
+            let folded = book.fold(&event, Some(&raw), &host(), now);
+            let record = book.records().next().unwrap();
+            let key = (record.index, Family::Ipv4);
+            assert_eq!(folded, Folded::TakenIn(vec![(key, effect)]));
+            let lease = book.lease4(key.0).unwrap();
+            assert_eq!((lease.expires, lease.lasts), (expires, None));
+        }
+    }
+
+    #[test]
+    fn a_script_holds_no_lease_that_another_client_tells_of() {
+        let told = |address: &str, client: &str| {
+            let (variable, client) = match client {
+                "script" => ("address4", raw("script")),
+                _ => ("new_ip_address", raw("dhcpcd")),
+            };
+            let words = [
+                ("interface", "wan0"),
+                ("reason", "BOUND"),
+                (variable, address),
+            ];
+            let own = words.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let raw = RawEvent::new(client.client, own.into());
+            (raw.client.parse(&raw).unwrap().event.unwrap(), raw)
+        };
+        let end = Event {
+            interface: "wan0".parse().unwrap(),
+            reason: "NOCARRIER".to_owned(),
+            changes: vec![LeaseChange::Lost4(None)],
+        };
+        let orders = [["script", "dhcpcd"], ["dhcpcd", "script"]];
+        for order in orders {
+            let mut book = LeaseBook::default();
+            for client in order {
+                let (event, raw) = told("192.0.2.10", client);
+                book.fold(&event, Some(&raw), &host(), 5);
+            }
+            let record = book.records().next().unwrap();
+            assert!(record.told_by.iter().eq([&raw("dhcpcd").client]));
+            let index = record.index;
+            book.fold(&end, Some(&raw("dhcpcd")), &host(), 6);
+            assert_eq!(book.lease4(index), None, "{order:?}");
+        }
+        // What a script alone told of is no client's to end.
+        let mut book = LeaseBook::default();
+        let (event, script) = told("192.0.2.10", "script");
+        book.fold(&event, Some(&script), &host(), 5);
+        book.fold(&end, Some(&raw("dhcpcd")), &host(), 6);
+        assert!(
+            book.records()
+                .all(|record| record.state != LeaseState::Lost)
+        );
     }
 
     #[test]

@@ -151,6 +151,18 @@ impl LeaseChange {
         }
     }
 
+    /// The same, told of at a moment in seconds since 1970: whatever lasts for a time has an
+    /// end.
+    #[must_use]
+    pub fn begun(mut self, at: u64) -> Self {
+        match &mut self {
+            Self::Gained4(lease) => lease.begin(at),
+            Self::Changed6 { gained, .. } => gained.begin(at),
+            Self::Lost4(_) | Self::Lost6 | Self::Advertised(_) | Self::LookAgain(_) => {}
+        }
+        self
+    }
+
     /// Whether something is leased by it.
     pub(crate) fn brings_lease(&self) -> bool {
         match self {

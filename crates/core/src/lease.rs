@@ -47,6 +47,10 @@ pub struct Lease4 {
     /// When the lease ends, in seconds since 1970. `None`: unknown or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
+    /// How long from the event on that tells of it, in seconds, where the client does not
+    /// tell of a moment. The book makes an end of it, and holds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u32>,
 }
 
 /// Which option a lease's routes came from, in order of precedence.
@@ -142,6 +146,10 @@ pub struct LeasedAddress {
     /// When it stops being valid, in seconds since 1970. `None`: unknown or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
+    /// How long from the event on that tells of it, in seconds, where the client does not
+    /// tell of a moment. The book makes an end of it, and holds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u32>,
 }
 
 /// A delegated IPv6 prefix.
@@ -150,9 +158,36 @@ pub struct LeasedPrefix {
     /// When it stops being valid, in seconds since 1970. `None`: unknown or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
+    /// How long from the event on that tells of it, in seconds, where the client does not
+    /// tell of a moment. The book makes an end of it, and holds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u32>,
+}
+
+impl Lease4 {
+    /// The same, told of at a moment in seconds since 1970: what it lasts has an end.
+    pub(crate) fn begin(&mut self, at: u64) {
+        begin(&mut self.expires, &mut self.lasts, at);
+    }
+}
+
+fn begin(expires: &mut Option<u64>, lasts: &mut Option<u32>, at: u64) {
+    if let Some(lasts) = lasts.take() {
+        expires.get_or_insert(at.saturating_add(lasts.into()));
+    }
 }
 
 impl Lease6 {
+    /// The same, told of at a moment in seconds since 1970: what its parts last has an end.
+    pub(crate) fn begin(&mut self, at: u64) {
+        for part in self.addresses.values_mut() {
+            begin(&mut part.expires, &mut part.lasts, at);
+        }
+        for part in self.prefixes.values_mut() {
+            begin(&mut part.expires, &mut part.lasts, at);
+        }
+    }
+
     /// Whether nothing is leased. Routes alone are no lease.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -71,6 +71,7 @@ mod plan;
 mod route;
 mod rule;
 mod settings;
+pub mod stored;
 
 pub use address::{Family, is_link_local, is_unicast_host};
 pub use book::{Effect, Folded, LeaseBook, Record, RecordKey};

@@ -134,6 +134,43 @@ impl InterfaceMatch {
         });
         name_fits && mac_fits && driver_fits
     }
+
+    /// Whether it fits all interfaces that another one fits, as far as the patterns tell: one
+    /// covers another when it matches that one's text.
+    fn covers(&self, other: &Self) -> bool {
+        let covered = |own: &Option<Pattern>, other: &Option<Pattern>| {
+            own.as_ref().is_none_or(|own| {
+                let other = other.as_ref();
+                other.is_some_and(|other| own.matches(&other.to_string()))
+            })
+        };
+        // Every interface has a name.
+        let any_name = self
+            .name
+            .as_ref()
+            .is_some_and(|name| name.0.as_str() == "*");
+        (any_name || covered(&self.name, &other.name))
+            && (self.mac.is_none() || self.mac == other.mac)
+            && covered(&self.driver, &other.driver)
+    }
+}
+
+/// As it stands in the configuration: `name = "eth1", driver = "ena"`.
+impl fmt::Display for InterfaceMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.name.as_ref().map(|name| ("name", name.to_string())),
+            self.mac.map(|mac| ("mac", mac.to_string())),
+            self.driver
+                .as_ref()
+                .map(|driver| ("driver", driver.to_string())),
+        ];
+        for (place, (key, value)) in parts.into_iter().flatten().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            write!(f, "{comma}{key} = {value:?}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What one `[[interface]]` section says. What it leaves out stays as it was.
@@ -151,6 +188,9 @@ pub struct InterfaceSettings {
     /// The base priority of their rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
+    /// Whether `leaseroute wait-online` waits for them when it is told of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required: Option<bool>,
 }
 
 /// Everything that can be configured, checked.
@@ -194,6 +234,8 @@ pub struct Managed {
     pub table: Option<TableId>,
     /// The base priority of its rules.
     pub priority: Priority,
+    /// Whether `leaseroute wait-online` waits for it when it is told of none.
+    pub required: bool,
 }
 
 impl Settings {
@@ -204,13 +246,31 @@ impl Settings {
             manage: true,
             table: None,
             priority: self.priority,
+            required: false,
         };
         for section in self.interfaces.iter().filter(|s| s.matches.fits(link)) {
             managed.manage = section.manage.unwrap_or(managed.manage);
             managed.table = section.table.or(managed.table);
             managed.priority = section.priority.unwrap_or(managed.priority);
+            managed.required = section.required.unwrap_or(managed.required);
         }
         managed
+    }
+
+    /// What the sections that require a card match: each wants at least one, which need not
+    /// be there yet. A later section that is about all of the same cards can take that back.
+    pub fn required(&self) -> impl Iterator<Item = &InterfaceMatch> {
+        let sections = self.interfaces.iter().enumerate();
+        let in_force = sections.filter(|(place, section)| {
+            let mut later = self.interfaces.iter().skip(place + 1);
+            let is_said_again = later.any(|later| match later.required {
+                Some(false) => later.matches.covers(&section.matches),
+                Some(true) => later.matches == section.matches,
+                None => false,
+            });
+            section.required == Some(true) && !is_said_again
+        });
+        in_force.map(|(_, section)| &section.matches)
     }
 
     /// The table of an interface, as far as that does not depend on other interfaces.
@@ -280,5 +340,71 @@ impl Settings {
     #[must_use]
     pub fn owns_route(&self, route: &ObservedRoute) -> bool {
         route.protocol == self.protocol && self.owns_table(route.table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(name: &str, mac: &str, required: bool) -> InterfaceSettings {
+        InterfaceSettings {
+            matches: InterfaceMatch {
+                name: (!name.is_empty()).then(|| Pattern::new(name).unwrap()),
+                mac: mac.parse().ok(),
+                driver: None,
+            },
+            required: Some(required),
+            ..InterfaceSettings::default()
+        }
+    }
+
+    fn required(sections: &[InterfaceSettings]) -> Vec<String> {
+        let settings = Settings {
+            interfaces: sections.to_vec(),
+            ..Settings::default()
+        };
+        settings.required().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_later_section_about_the_same_cards_takes_a_demand_back() {
+        const MAC: &str = "02:00:5e:10:00:01";
+        let demand = section("eth1", MAC, true);
+        for (name, mac) in [
+            ("eth1", MAC),
+            ("eth1", ""),
+            ("eth*", ""),
+            ("*", ""),
+            ("", MAC),
+        ] {
+            let later = section(name, mac, false);
+            assert_eq!(
+                required(&[demand.clone(), later.clone()]),
+                [""; 0],
+                "{name} {mac}"
+            );
+            assert_eq!(required(&[later, demand.clone()]).len(), 1, "{name} {mac}");
+        }
+        for (name, mac) in [
+            ("eth2", ""),
+            ("", "02:00:5e:10:00:02"),
+            ("eth1", "02:00:5e:10:00:02"),
+        ] {
+            let later = section(name, mac, false);
+            assert_eq!(required(&[demand.clone(), later]).len(), 1, "{name} {mac}");
+        }
+        let narrower = [section("eth*", "", true), section("eth0", "", false)];
+        assert_eq!(required(&narrower), ["name = \"eth*\""]);
+        let by_mac = [section("", MAC, true), section("*", "", false)];
+        assert_eq!(required(&by_mac), [""; 0]);
+    }
+
+    #[test]
+    fn a_demand_that_is_said_twice_is_one() {
+        let twice = [section("eth1", "", true), section("eth1", "", true)];
+        assert_eq!(required(&twice), ["name = \"eth1\""]);
+        let wider = [section("eth1", "", true), section("eth*", "", true)];
+        assert_eq!(required(&wider).len(), 2);
     }
 }

@@ -31,6 +31,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "leaseroute-metadata",
         ],
     ),
+    (
+        "leaseroute-watch",
+        &[
+            "leaseroute-core",
+            "leaseroute-config",
+            "leaseroute-kernel",
+            "leaseroute-runtime",
+        ],
+    ),
 ];
 
 /// What every hook may use of ours.

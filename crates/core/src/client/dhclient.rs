@@ -126,6 +126,7 @@ fn gained4(fields: &mut Fields<'_>, reason: &str) -> Result<LeaseChange, Refusal
         classless: fields.routes(ROUTES),
         mtu: fields.mtu("new_interface_mtu"),
         expires: fields.plain("new_expiry", "a number of seconds since 1970"),
+        lasts: None,
     }))
 }
 
@@ -142,11 +143,19 @@ fn gained6(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
         });
     }
     let expires = fields.end_of_life("new_life_starts", lifetime);
+    let leased = LeasedAddress {
+        expires,
+        ..LeasedAddress::default()
+    };
+    let delegated = LeasedPrefix {
+        expires,
+        ..LeasedPrefix::default()
+    };
     Ok(LeaseChange::Changed6 {
         replace: false,
         gained: Lease6 {
-            addresses: BTreeMap::from_iter(address.map(|a| (a, LeasedAddress { expires }))),
-            prefixes: BTreeMap::from_iter(prefix.map(|p| (p, LeasedPrefix { expires }))),
+            addresses: BTreeMap::from_iter(address.map(|a| (a, leased))),
+            prefixes: BTreeMap::from_iter(prefix.map(|p| (p, delegated))),
             ..Lease6::default()
         },
         lost_addresses: Vec::new(),

@@ -6,8 +6,8 @@
 //! of routers and of its configuration in events of their own, so none of these lists is
 //! all that the interface has: what DHCPv6 lost is its old list without the new one.
 //!
-//! Lifetimes come without the moment they begin, so no lease here has an end. dhcpcd
-//! reports it.
+//! Lifetimes come without the moment they begin, so they count from the event. dhcpcd
+//! reports the end as long as it lives.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -102,6 +102,9 @@ const PREFIX: &str = "new_dhcp6_ia_pd*_prefix*";
 /// The names of the prefixes that routers advertise.
 const ADVERTISED: &[&[&str]] = &[&["nd", "_prefix_information", "_prefix"]];
 
+/// DHCPv6's way to say "for ever" (RFC 8415 7.7).
+const FOR_EVER: u32 = u32::MAX;
+
 /// The variables that say what the event is.
 const WORDS: [&str; 3] = ["reason", "interface", "protocol"];
 
@@ -164,6 +167,7 @@ fn gained4(fields: &mut Fields<'_>, reason: &str) -> Result<LeaseChange, Refusal
         classless: fields.routes(ROUTES),
         mtu: fields.mtu("new_interface_mtu"),
         expires: None,
+        lasts: fields.lasts("new_dhcp_lease_time"),
     }))
 }
 
@@ -171,15 +175,23 @@ fn gained6(raw: &RawEvent, fields: &mut Fields<'_>) -> Result<LeaseChange, Refus
     let mut gained = Lease6::default();
     for (name, text) in numbered(raw, "new_", ADDRESSES, fields) {
         let address = leased_address(ADDRESS, text)?;
-        if is_alive(raw, name, fields) {
-            gained.addresses.insert(address, LeasedAddress::default());
+        let lifetime = lifetime(raw, name, fields);
+        if lifetime != Some(0) {
+            let lasts = lifetime.filter(|seconds| *seconds < FOR_EVER);
+            let expires = None;
+            let leased = LeasedAddress { expires, lasts };
+            gained.addresses.insert(address, leased);
         }
     }
     for (name, text) in numbered(raw, "new_", PREFIXES, fields) {
         let text = with_length(raw, name, text);
         let prefix = delegated_prefix(PREFIX, &text)?;
-        if is_alive(raw, name, fields) {
-            gained.prefixes.insert(prefix, LeasedPrefix::default());
+        let lifetime = lifetime(raw, name, fields);
+        if lifetime != Some(0) {
+            let lasts = lifetime.filter(|seconds| *seconds < FOR_EVER);
+            let expires = None;
+            let delegated = LeasedPrefix { expires, lasts };
+            gained.prefixes.insert(prefix, delegated);
         }
     }
     // What the server ended by a lifetime of 0 is named as new, or as old only.
@@ -262,7 +274,7 @@ fn advertised(raw: &RawEvent, fields: &mut Fields<'_>) -> LeaseChange {
     for (name, text) in numbered(raw, "", ADVERTISED, fields) {
         let stem = name.strip_suffix("_prefix").unwrap_or(name);
         let flags = raw.get(&format!("{stem}_flags")).unwrap_or_default();
-        if !flags.contains('A') || !is_alive(raw, stem, fields) {
+        if !flags.contains('A') || lifetime(raw, stem, fields) == Some(0) {
             continue;
         }
         let text = with_length(raw, stem, text);
@@ -276,19 +288,15 @@ fn advertised(raw: &RawEvent, fields: &mut Fields<'_>) -> LeaseChange {
     LeaseChange::Advertised(prefixes)
 }
 
-/// Whether an address or prefix has a lifetime other than 0.
-fn is_alive(raw: &RawEvent, name: &str, fields: &mut Fields<'_>) -> bool {
+/// The number of seconds that an address or prefix is valid.
+fn lifetime(raw: &RawEvent, name: &str, fields: &mut Fields<'_>) -> Option<u32> {
     let name = format!("{name}_vltime");
-    let Some(text) = raw.get(&name) else {
-        return true;
-    };
-    match text.parse::<u32>() {
-        Ok(lifetime) => lifetime > 0,
-        Err(_) => {
-            fields.drop(&name, text, "not a number of seconds");
-            true
-        }
+    let text = raw.get(&name)?;
+    let lifetime = text.parse().ok();
+    if lifetime.is_none() {
+        fields.drop(&name, text, "not a number of seconds");
     }
+    lifetime
 }
 
 /// A prefix with its length, which is in a variable of its own.

@@ -277,6 +277,12 @@ impl<'a> Fields<'a> {
         (lifetime < FOR_EVER).then(|| start.saturating_add(lifetime))
     }
 
+    /// How long a lease lasts, in seconds. `None` when it is not given or for ever.
+    pub(super) fn lasts(&mut self, variable: &'static str) -> Option<u32> {
+        let lasts = self.plain(variable, "a number of seconds")?;
+        (u64::from(lasts) < FOR_EVER).then_some(lasts)
+    }
+
     /// A delegated prefix: global unicast, with its length.
     pub(super) fn prefix6(
         &mut self,

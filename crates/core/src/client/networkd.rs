@@ -124,8 +124,8 @@ fn lease_variables(raw: &RawEvent, file: &str) -> RawEvent {
     RawEvent::new(raw.client, variables)
 }
 
-/// The lease of a lease file. When it ends is not in there: `LIFETIME` (`3600`, or `1h`)
-/// has no beginning, and networkd takes the address off the card in time.
+/// The lease of a lease file. What it lasts (`LIFETIME`) does not matter: renewals are told to
+/// nobody, and networkd takes the address off the card in time, or keeps it on purpose.
 fn lease4(fields: &mut Fields<'_>, state: &str) -> Result<Lease4, Refusal> {
     let variable = "ADDRESS";
     let address: Ipv4Addr = fields.leased(variable)?.ok_or_else(|| Refusal::NoAddress {
@@ -140,6 +140,7 @@ fn lease4(fields: &mut Fields<'_>, state: &str) -> Result<Lease4, Refusal> {
         classless: routes(fields),
         mtu: fields.mtu("MTU"),
         expires: None,
+        lasts: None,
     })
 }
 
@@ -247,10 +248,7 @@ mod tests {
         assert_eq!(lease.address, Ipv4Addr::new(192, 0, 2, 10));
         assert_eq!(lease.prefix_length, Some(24));
         assert_eq!(lease.router, Some(Ipv4Addr::new(192, 0, 2, 1)));
-        assert_eq!(
-            (lease.classless, lease.mtu, lease.expires),
-            (None, Some(1400), None)
-        );
+        assert_eq!((lease.classless, lease.mtu), (None, Some(1400)));
     }
 
     #[test]

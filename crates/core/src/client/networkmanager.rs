@@ -167,6 +167,7 @@ fn told4(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
             classless: fields.routes(ROUTES),
             mtu: fields.mtu("DHCP4_INTERFACE_MTU"),
             expires: fields.plain("DHCP4_EXPIRY", "a number of seconds since 1970"),
+            lasts: None,
         }));
     }
     let not_told = LeaseChange::LookAgain(Family::Ipv4);
@@ -190,6 +191,7 @@ fn told4(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
         classless: None,
         mtu: None,
         expires: None,
+        lasts: None,
     }))
 }
 

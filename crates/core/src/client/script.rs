@@ -112,6 +112,7 @@ fn ipv4(fields: &mut Fields<'_>, expires: Option<u64>) -> Result<Option<Lease4>,
         classless,
         mtu: fields.mtu("mtu"),
         expires,
+        lasts: None,
     }))
 }
 
@@ -126,9 +127,13 @@ fn ipv6(fields: &mut Fields<'_>, expires: Option<u64>) -> Result<Option<Lease6>,
         drop_without_address(fields, &["gateway6", "routes6"], Family::Ipv6);
         return Ok(None);
     }
+    let leased = LeasedAddress {
+        expires,
+        ..LeasedAddress::default()
+    };
     let addresses: BTreeMap<Ipv6Addr, LeasedAddress> = addresses
         .into_iter()
-        .map(|(address, _)| (address, LeasedAddress { expires }))
+        .map(|(address, _)| (address, leased))
         .collect();
     let mut routes = routes6(fields);
     if let Some(gateway) = gateway6(fields, &addresses) {

@@ -7,8 +7,8 @@
 //! spelled the same by both clients, so our scripts give the client's name as a second
 //! argument. Without it nothing is taken for lost but what has gone from the card. The
 //! options 121, 249 and 33 always come by their names (busybox networking/udhcp/common.c),
-//! never as hex in `optN`. Lease times count from an event whose moment is not told, so no
-//! end is known; both clients announce it.
+//! never as hex in `optN`. Lease times count from the event. Both clients announce the end
+//! as long as they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -157,6 +157,7 @@ fn gained4(fields: &mut Fields<'_>, event: &str) -> Result<LeaseChange, Refusal>
         classless: fields.routes(ROUTES),
         mtu: fields.mtu("mtu"),
         expires: None,
+        lasts: fields.lasts("lease"),
     }))
 }
 
@@ -168,9 +169,17 @@ fn gained6(fields: &mut Fields<'_>) -> Result<LeaseChange, Refusal> {
     if address.is_none() && prefix.is_none() {
         return Ok(LeaseChange::LookAgain(Family::Ipv6));
     }
+    let leased = LeasedAddress {
+        expires: None,
+        lasts: address.and_then(|_| fields.lasts("lease")),
+    };
+    let delegated = LeasedPrefix {
+        expires: None,
+        lasts: prefix.and_then(|_| fields.lasts("ipv6prefix_lease")),
+    };
     let gained = Lease6 {
-        addresses: BTreeMap::from_iter(address.map(|a| (a, LeasedAddress::default()))),
-        prefixes: BTreeMap::from_iter(prefix.map(|p| (p, LeasedPrefix::default()))),
+        addresses: BTreeMap::from_iter(address.map(|a| (a, leased))),
+        prefixes: BTreeMap::from_iter(prefix.map(|p| (p, delegated))),
         ..Lease6::default()
     };
     Ok(LeaseChange::Changed6 {

@@ -133,6 +133,7 @@ fn lease(
         classless: fields.routes(&[(RouteOption::Given, &["ROUTES"])]),
         mtu: fields.mtu("MTU"),
         expires: fields.end_of_life("ACQUIRED", lifetime),
+        lasts: None,
     }))
 }
 
