@@ -145,6 +145,7 @@ impl Check {
             manage: section.manage,
             table: self.number(section.table.map(|n| Placed::new(file, n)), TableId::own),
             priority: self.priority(section.priority.map(|n| Placed::new(file, n))),
+            required: section.required,
         }
     }
 

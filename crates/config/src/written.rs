@@ -91,6 +91,8 @@ pub(crate) struct Section {
     pub(crate) table: Option<Spanned<i64>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Spanned<i64>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) required: Option<bool>,
 }
 
 /// `match` of an `[[interface]]`.
@@ -159,6 +161,7 @@ impl From<&InterfaceSettings> for Section {
             manage: settings.manage,
             table: settings.table.map(|table| unplaced(table.get().into())),
             priority: settings.priority.map(|p| unplaced(p.get().into())),
+            required: settings.required,
         }
     }
 }

@@ -267,7 +267,7 @@ fn the_shipped_example_gives_every_key() {
         assert!(uncommented.lines().any(|l| l == line), "{line}");
     }
     for word in [
-        "order", "name", "mac", "driver", "manage", "table", "priority",
+        "order", "name", "mac", "driver", "manage", "table", "priority", "required",
     ] {
         assert!(shipped.contains(&format!("#   {word}")), "{word}");
     }
@@ -305,6 +305,7 @@ fn what_is_in_force_reads_back() {
         match = { driver = "veth" }
         table = 4294967295
         priority = 1100
+        required = true
         "#,
     );
     let loaded = home.load();
