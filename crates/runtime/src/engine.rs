@@ -4,20 +4,25 @@
 //! event in the inbox and waits; the holder looks into the inbox again before it lets go,
 //! so that a storm of events costs few reconciliations and none is lost. A run that was
 //! killed anywhere has left nothing that the next one does not pick up.
+//!
+//! A program that stays takes the same way in two steps, [`Engine::turn`] and
+//! [`Engine::work`], so that it can wait for the lock beside everything else it waits for.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Effect, Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Plan, RawEvent,
-    RecordKey, Settings,
+    Effect, Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Operation, Plan,
+    RawEvent, RecordKey, Settings,
 };
 use leaseroute_kernel::{Kernel, KernelError};
 use thiserror::Error;
 
 use crate::exit::Exit;
-use crate::lock::{Lock, Try};
+use crate::lock::{self, Lock, Try};
 use crate::reconcile::{self, Failure, Report, exit_of};
 use crate::snapshot;
 use crate::state::{LastRun, StateError, StateFolder, Waiting, now};
@@ -137,6 +142,54 @@ pub struct Engine<K> {
     patience: Duration,
 }
 
+/// What a run is for.
+pub struct Task<'a> {
+    /// Events to take in.
+    pub events: Vec<(Event, RawEvent)>,
+    /// Families to reconcile besides those of events.
+    pub families: BTreeSet<Family>,
+    /// Which changes to leave undone for now.
+    pub spares: &'a dyn Fn(&Operation) -> bool,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub enum Turn {
+    /// Ours: nobody works until this is dropped or used.
+    Ours(Held),
+    /// Another run's, which can be waited for.
+    Theirs(Waiter),
+}
+
+/// The right to work; without a lock when the state folder gives none.
+#[derive(Debug)]
+pub struct Held(Result<Lock, StateError>);
+
+/// Waits for the lock.
+#[derive(Debug)]
+pub struct Waiter(File);
+
+impl Waiter {
+    /// Blocks until the other run has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn wait(self) -> io::Result<Held> {
+        lock::wait_for_ever(self.0).map(|lock| Held(Ok(lock)))
+    }
+}
+
+/// What is done within a look.
+struct Look<'a> {
+    events: Vec<(Option<PathBuf>, Waiting)>,
+    families: BTreeSet<Family>,
+    spares: &'a dyn Fn(&Operation) -> bool,
+}
+
+/// A hook and a command leave nothing undone.
+const ALL: &dyn Fn(&Operation) -> bool = &|_| false;
+
 /// What one holder of the lock has done so far.
 #[derive(Default)]
 struct Work {
@@ -161,6 +214,11 @@ impl<K: Kernel> Engine<K> {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Works by other settings from now on.
+    pub fn reconfigure(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// The kernel.
@@ -227,27 +285,81 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// Does the work without a lock, since the state folder gives none.
+    /// Tries for the lock without waiting.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        match self.state.try_lock() {
+            Ok(Try::Held(lock)) => Turn::Ours(Held(Ok(lock))),
+            Ok(Try::Busy(file)) => Turn::Theirs(Waiter(file)),
+            Err(error) => Turn::Ours(Held(Err(error))),
+        }
+    }
+
+    /// Does a task, and along with it what others wait for.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be read. Events are then left in the inbox.
+    pub fn work(&self, held: Held, task: Task<'_>) -> Result<Outcome, EngineError> {
+        let keep = |(event, raw): (Event, RawEvent)| Waiting {
+            raw: capture::worth_keeping(&raw),
+            event,
+        };
+        let own = task.events.into_iter().map(keep).collect();
+        match held.0 {
+            Ok(lock) => self.work_locked(lock, own, task.families, task.spares),
+            Err(error) => self.work_unlocked(error, own, task.families, task.spares),
+        }
+    }
+
     fn unlocked(
         &self,
         error: StateError,
         own: Option<Waiting>,
         families: &[Family],
     ) -> Result<Outcome, EngineError> {
-        let mut work = Work::default();
-        work.state_errors.push(error);
-        let (book, _) = self.state.read_book();
-        let events = own.into_iter().map(|waiting| (None, waiting)).collect();
-        self.look(&mut work, book, events, families)?;
-        Ok(work.into())
+        let own = own.into_iter().collect();
+        self.work_unlocked(error, own, families.iter().copied().collect(), ALL)
     }
 
-    /// Does the work of everybody as long as there is any, then frees the lock.
     fn hold(
         &self,
         lock: Lock,
         own: Option<Waiting>,
         families: &[Family],
+    ) -> Result<Outcome, EngineError> {
+        let own = own.into_iter().collect();
+        self.work_locked(lock, own, families.iter().copied().collect(), ALL)
+    }
+
+    /// Does the work without a lock, since the state folder gives none.
+    fn work_unlocked(
+        &self,
+        error: StateError,
+        own: Vec<Waiting>,
+        families: BTreeSet<Family>,
+        spares: &dyn Fn(&Operation) -> bool,
+    ) -> Result<Outcome, EngineError> {
+        let mut work = Work::default();
+        work.state_errors.push(error);
+        let (book, _) = self.state.read_book();
+        let events = own.into_iter().map(|waiting| (None, waiting)).collect();
+        let look = Look {
+            events,
+            families,
+            spares,
+        };
+        self.look(&mut work, book, look)?;
+        Ok(work.into())
+    }
+
+    /// Does the work of everybody as long as there is any, then frees the lock.
+    fn work_locked(
+        &self,
+        lock: Lock,
+        own: Vec<Waiting>,
+        families: BTreeSet<Family>,
+        spares: &dyn Fn(&Operation) -> bool,
     ) -> Result<Outcome, EngineError> {
         let mut work = Work::default();
         let mut own = own;
@@ -260,21 +372,25 @@ impl<K: Kernel> Engine<K> {
                 .map(|(path, waiting)| (Some(path), waiting));
             let mut events: Vec<_> = posted.collect();
             // What waits came earlier than what found the lock free.
-            let last = own.take();
-            events.extend(last.clone().map(|waiting| (None, waiting)));
+            let last = std::mem::take(&mut own);
+            events.extend(last.iter().cloned().map(|waiting| (None, waiting)));
             if events.is_empty() && families.is_empty() {
                 break;
             }
             let (book, errors) = self.state.read_book();
             self.discard(&mut work, errors);
-            if let Err(error) = self.look(&mut work, book, events, families) {
-                // The next run finds our event beside those that wait.
-                if let Some(Err(lost)) = last.map(|waiting| self.state.post(&waiting)) {
-                    return Err(EngineError::State(lost));
+            let look = Look {
+                events,
+                families: std::mem::take(&mut families),
+                spares,
+            };
+            if let Err(error) = self.look(&mut work, book, look) {
+                // The next run finds our events beside those that wait.
+                for waiting in &last {
+                    self.state.post(waiting)?;
                 }
                 return Err(error);
             }
-            families = &[];
         }
         drop(lock);
         Ok(work.into())
@@ -307,10 +423,13 @@ impl<K: Kernel> Engine<K> {
         &self,
         work: &mut Work,
         mut book: LeaseBook,
-        events: Vec<(Option<PathBuf>, Waiting)>,
-        families: &[Family],
+        look: Look<'_>,
     ) -> Result<(), EngineError> {
-        let mut families: BTreeSet<Family> = families.iter().copied().collect();
+        let Look {
+            events,
+            mut families,
+            spares,
+        } = look;
         let links = snapshot::links(&self.kernel, &self.settings)?;
         let host = Host {
             links,
@@ -360,7 +479,8 @@ impl<K: Kernel> Engine<K> {
             let links = host.links.clone();
             let settings = &self.settings;
             let fresh = snapshot::host(&self.kernel, family, links, &book, settings, &none)?;
-            let report = reconcile::reconcile(&self.kernel, family, fresh, &book, settings)?;
+            let report =
+                reconcile::reconcile(&self.kernel, family, fresh, &book, settings, spares)?;
             logging::report(&report, &touched);
             let somebody_waits = waited.iter().any(|(path, _)| path.is_some());
             if somebody_waits || !report.is_unchanged() {
@@ -386,7 +506,7 @@ impl<K: Kernel> Engine<K> {
     fn answer(&self, work: &mut Work, posted: Option<PathBuf>, exit: Exit) {
         match posted {
             Some(path) => work.note(self.state.answer(&path, exit)),
-            None => work.own = Some(exit),
+            None => work.own = work.own.max(Some(exit)),
         }
     }
 

@@ -36,6 +36,8 @@ pub enum Exit {
     /// `leaseroute status --verify` found replies that leave by another interface than
     /// their source's, or not at all (10).
     Misrouted = 10,
+    /// `leaseroute wait-online` gave up: cards were not ready at its deadline (11).
+    Incomplete = 11,
 }
 
 impl Exit {
@@ -69,6 +71,10 @@ impl Exit {
         (
             Self::Misrouted,
             "status --verify: some replies leave by another interface, or not at all",
+        ),
+        (
+            Self::Incomplete,
+            "wait-online: cards were not ready at the deadline",
         ),
     ];
 
@@ -115,6 +121,6 @@ mod tests {
     #[test]
     fn a_code_is_the_place_in_the_list() {
         let codes = Exit::ALL.iter().map(|(exit, _)| exit.code());
-        assert!(codes.eq(0..=Exit::Misrouted.code()));
+        assert!(codes.eq(0..=Exit::Incomplete.code()));
     }
 }

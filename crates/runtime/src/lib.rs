@@ -9,6 +9,7 @@
 //!
 //! Nothing is decided here that could be decided in `leaseroute-core`.
 
+pub mod adopt;
 pub mod capture;
 pub mod engine;
 pub mod error;
@@ -19,12 +20,12 @@ mod lock;
 pub mod logging;
 pub mod paths;
 pub mod reconcile;
-mod sandbox;
+pub mod sandbox;
 pub mod snapshot;
 pub mod state;
 mod writer;
 
-pub use engine::{Engine, EngineError, Outcome, Removal};
+pub use engine::{Engine, EngineError, Held, Outcome, Removal, Task, Turn, Waiter};
 pub use paths::Paths;
 pub use reconcile::{Failure, Report};
 pub use state::{LastRun, StateError, StateFolder};

@@ -38,7 +38,7 @@ pub(crate) fn wait(file: File, patience: Duration) -> io::Result<Option<Lock>> {
     thread::Builder::new()
         .name("lock".to_owned())
         .spawn(move || {
-            let locked = file.lock().map(|()| Lock(file));
+            let locked = wait_for_ever(file);
             // Nobody listens any more when the limit has passed.
             drop(sender.send(locked));
         })?;
@@ -46,4 +46,9 @@ pub(crate) fn wait(file: File, patience: Duration) -> io::Result<Option<Lock>> {
         Ok(locked) => locked.map(Some),
         Err(_) => Ok(None),
     }
+}
+
+/// Waits for the lock as long as it takes.
+pub(crate) fn wait_for_ever(file: File) -> io::Result<Lock> {
+    file.lock().map(|()| Lock(file))
 }

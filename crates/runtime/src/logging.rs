@@ -108,7 +108,7 @@ pub(crate) fn report(report: &Report, touched: &BTreeSet<IfIndex>) {
 const LINES: usize = 8;
 
 /// Says the first of some things, and how many there are when that is not all of them.
-pub(crate) fn some_of(mut things: impl Iterator<Item = String>, what: &str, say: impl Fn(&str)) {
+pub fn some_of(mut things: impl Iterator<Item = String>, what: &str, say: impl Fn(&str)) {
     for thing in things.by_ref().take(LINES) {
         say(&thing);
     }
@@ -139,6 +139,16 @@ pub(crate) fn summary(event: &Event, reports: &[Report]) {
         interface,
         family, reason, "{interface}: {reason} ({family}): {changes}{why}"
     );
+}
+
+/// What reports changed, in one line.
+#[must_use]
+pub fn changes(reports: &[Report]) -> impl fmt::Display {
+    let mut changes = Changes::default();
+    for report in reports {
+        changes.count(&report.done);
+    }
+    changes
 }
 
 #[derive(Default, PartialEq, Eq)]

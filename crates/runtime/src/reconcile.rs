@@ -122,7 +122,8 @@ impl Failure {
     }
 }
 
-/// Reconciles one family. `host` is a fresh snapshot of it.
+/// Reconciles one family. `host` is a fresh snapshot of it; changes that `spares` names are
+/// left undone.
 ///
 /// # Errors
 ///
@@ -133,10 +134,16 @@ pub fn reconcile<K: Kernel>(
     mut host: Host,
     book: &LeaseBook,
     settings: &Settings,
+    spares: &dyn Fn(&Operation) -> bool,
 ) -> Result<Report, KernelError> {
     let none = BTreeSet::new();
+    let plan = |desired: &DesiredState, host: &Host| {
+        let mut wanted = plan(desired, host, settings);
+        wanted.steps.retain(|step| !spares(&step.operation));
+        wanted
+    };
     let mut desired = desired_state(family, &host, book, settings);
-    let mut wanted = plan(&desired, &host, settings);
+    let mut wanted = plan(&desired, &host);
     let mut done = Plan {
         steps: Vec::new(),
         notes: Vec::new(),
@@ -153,7 +160,7 @@ pub fn reconcile<K: Kernel>(
         failures = apply(kernel, std::mem::take(&mut wanted.steps), &mut done);
         let progress = done.steps.len() > made;
         snapshot::read_own(kernel, family, &mut host, book, settings, &none)?;
-        wanted = plan(&desired, &host, settings);
+        wanted = plan(&desired, &host);
         if wanted.is_empty() {
             failures.clear();
             break;
@@ -178,7 +185,7 @@ pub fn reconcile<K: Kernel>(
         let links = snapshot::links(kernel, settings)?;
         host = snapshot::host(kernel, family, links, book, settings, &none)?;
         desired = desired_state(family, &host, book, settings);
-        wanted = plan(&desired, &host, settings);
+        wanted = plan(&desired, &host);
     }
     done.notes = wanted.notes;
     Ok(Report {

@@ -1,4 +1,4 @@
-//! What a hook gives up before it looks at what a DHCP server sent.
+//! What a hook and the watcher give up before they look at what a DHCP server sent.
 //!
 //! All capabilities but CAP_NET_ADMIN go, no program can be executed, and nothing can be
 //! written outside the state folder (Landlock, Linux 5.13 and later; on older kernels
@@ -17,9 +17,10 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Gives up what a hook does not need. `state` may still be written to, if it exists.
+/// Gives up what no run needs. `state` may still be written to, if it exists.
 /// Returns what could not be given up.
-pub(crate) fn enter(state: &Path) -> Vec<String> {
+#[must_use]
+pub fn enter(state: &Path) -> Vec<String> {
     let privileges = give_up_privileges().map_err(|e| format!("privileges are kept: {e}"));
     let files = lock_in(state).map_err(|e| format!("no Landlock: {e}"));
     [privileges, files]

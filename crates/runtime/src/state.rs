@@ -6,12 +6,15 @@
 //! inbox/…​.json     events of runs that wait for the lock
 //! inbox/…​.exit     how such an event ended, until its run has read it
 //! last.4.json      what the last run that did anything found
+//! watch.lock       flock(2) of the watcher, while it lives
+//! watch.json       what the watcher tells of itself
 //! ```
 //!
 //! Files are replaced by rename, so a reader never sees half of one. The folder only
 //! remembers leases: what is installed, the kernel knows. A file that cannot be read
 //! counts as not there.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -59,7 +62,8 @@ pub struct StateError {
 
 impl StateError {
     /// The file, when it was read and made no sense.
-    pub(crate) fn damaged(&self) -> Option<&Path> {
+    #[must_use]
+    pub fn damaged(&self) -> Option<&Path> {
         use io::ErrorKind::{InvalidData, UnexpectedEof};
         matches!(self.source.kind(), InvalidData | UnexpectedEof).then_some(&self.path)
     }
@@ -108,10 +112,30 @@ impl StateFolder {
         &self.path
     }
 
+    /// The folder of the records.
+    #[must_use]
+    pub fn leases(&self) -> PathBuf {
+        self.path.join("leases")
+    }
+
+    /// The folder of the events that wait.
+    #[must_use]
+    pub fn inbox_folder(&self) -> PathBuf {
+        self.path.join("inbox")
+    }
+
+    /// Whether a file of that folder is an event, and not one that is still written, or an
+    /// answer.
+    #[must_use]
+    pub fn is_event(name: &OsStr) -> bool {
+        !name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
+            && Path::new(name).extension() != Some(ANSWER.as_ref())
+    }
+
     /// The records that can be read, and what is wrong with the others.
     #[must_use]
     pub fn read_book(&self) -> (LeaseBook, Vec<StateError>) {
-        let (records, errors) = read_all::<Record>(&self.path.join("leases"), usize::MAX);
+        let (records, errors) = read_all::<Record>(&self.leases(), usize::MAX);
         (
             LeaseBook::new(records.into_iter().map(|(_, record)| record)),
             errors,
@@ -123,6 +147,35 @@ impl StateFolder {
     pub fn last_run(&self, family: Family) -> Option<LastRun> {
         let text = files::read(&self.last_path(family), FILE_LIMIT).ok()?;
         serde_json::from_slice(&text).ok()
+    }
+
+    /// Reads a file of the folder that only its owner knows the form of. `None` when it is
+    /// not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, is too large, or has another form.
+    pub fn read_file<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StateError> {
+        let path = self.path.join(name);
+        let text = match files::read(&path, FILE_LIMIT) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text,
+        };
+        let value = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
+        value.map(Some).map_err(|source| StateError {
+            action: "read",
+            path,
+            source,
+        })
+    }
+
+    /// Replaces such a file by rename. The folder must have been made.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn replace_file<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateError> {
+        replace(&self.path.join(name), &self.path.join("inbox"), value)
     }
 
     fn last_path(&self, family: Family) -> PathBuf {
@@ -196,13 +249,13 @@ impl StateFolder {
         let since_boot = clock_gettime(ClockId::Boottime);
         let (seconds, nanoseconds) = (since_boot.tv_sec, since_boot.tv_nsec);
         let name = format!("{seconds:012}.{nanoseconds:09}-{}.json", process::id());
-        let path = self.path.join("inbox").join(name);
+        let path = self.inbox_folder().join(name);
         write(&path, waiting).map(|()| path)
     }
 
     /// The events that wait, in the order they came, with their files.
     pub(crate) fn inbox(&self) -> (Vec<(PathBuf, Waiting)>, Vec<StateError>) {
-        read_all(&self.path.join("inbox"), INBOX_LIMIT)
+        read_all(&self.inbox_folder(), INBOX_LIMIT)
     }
 
     /// Takes an event out of the inbox and leaves how it ended for the run that waits.
@@ -238,8 +291,7 @@ impl StateFolder {
     }
 
     fn record_path(&self, (index, family): RecordKey) -> PathBuf {
-        self.path
-            .join("leases")
+        self.leases()
             .join(format!("{index}.{}.json", family.digit()))
     }
 
@@ -262,7 +314,8 @@ impl StateFolder {
 }
 
 /// The time, in seconds since 1970.
-pub(crate) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs())
@@ -292,8 +345,7 @@ fn read_all<T: DeserializeOwned>(
     names.sort();
     let mut found = Vec::new();
     for path in names {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if name.starts_with(TEMPORARY.as_bytes()) || path.extension() == Some(ANSWER.as_ref()) {
+        if !StateFolder::is_event(path.file_name().unwrap_or_default()) {
             remove_if_abandoned(&path);
             continue;
         }
