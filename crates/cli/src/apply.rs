@@ -8,6 +8,7 @@ use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::exit::Exit;
 use leaseroute_runtime::reconcile::Failure;
 use leaseroute_runtime::{EngineError, Outcome, Paths, Removal, snapshot};
+use leaseroute_watch::health;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -85,6 +86,11 @@ pub(crate) fn remove(
     let machine = Machine::open(paths, loaded)?;
     let mut view = ChangeView::default();
     if interfaces.is_empty() {
+        if health::is_running(machine.engine.state()).unwrap_or(false) {
+            output::warn(
+                &"a watcher runs, and puts back what leases still call for; stop it first",
+            );
+        }
         view.removed(machine.engine.remove(None)?);
     }
     if !missing_ok {

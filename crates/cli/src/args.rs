@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
@@ -48,6 +49,12 @@ pub(crate) enum Command {
     /// Remove our routes and rules, and forget the leases
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove(RemoveArgs),
+    /// Keep routes and rules right between the events of DHCP clients
+    #[command(after_help = WATCH_NOTES)]
+    Watch,
+    /// Wait until cards have their lease and their routing
+    #[command(after_help = WAIT_EXAMPLES)]
+    WaitOnline(WaitArgs),
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -252,6 +259,46 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// A card by name or alternative name, which need not be there yet; once for each. Without, those
+    /// that the configuration requires
+    #[arg(long, short, value_name = "IF")]
+    pub(crate) interface: Vec<InterfaceRef>,
+    /// Return when the first one is ready
+    #[arg(long)]
+    pub(crate) any: bool,
+    /// Demand an IPv4 lease; without this and --ipv6, one of either family will do
+    #[arg(long, short = '4')]
+    pub(crate) ipv4: bool,
+    /// Demand an IPv6 address, leased or advertised, and an IPv6 router
+    #[arg(long, short = '6')]
+    pub(crate) ipv6: bool,
+    /// How long to wait at most; 0 or "infinity": without end
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) timeout: Timeout,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How long to wait; `None`: without end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeout(pub(crate) Option<Duration>);
+
+impl FromStr for Timeout {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "infinity" {
+            return Ok(Self(None));
+        }
+        let seconds = text.parse();
+        let seconds = seconds.map_err(|_| "not a number of seconds, and not \"infinity\"")?;
+        Ok(Self((seconds > 0).then(|| Duration::from_secs(seconds))))
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
     /// The interfaces whose routes, rules and leases go
     #[arg(required_unless_present = "all")]
@@ -396,6 +443,30 @@ Examples:
     leaseroute status --verify
   Towards one peer, for programs:
     leaseroute status --verify --to 203.0.113.9 --json";
+
+const WATCH_NOTES: &str = "\
+Runs until SIGTERM or SIGINT, and leaves routes and rules in place then. SIGHUP reads the
+configuration again. With systemd, leaseroute-watch.service runs it.
+
+It puts back what others remove, follows routers, prefixes and addresses that come and go
+without an event, follows the lease files of systemd-networkd and NetworkManager, and takes
+over leases that were there before it. What another program removes again and again it
+leaves so for a while; `leaseroute status` shows which, and who removes it.";
+
+const WAIT_EXAMPLES: &str = "\
+Examples:
+  Until eth1 has its lease and its routing, also when its driver loads a minute from now:
+    leaseroute wait-online --interface eth1
+  Both families, half a minute at most:
+    leaseroute wait-online --interface eth1 --ipv4 --ipv6 --timeout 30
+  What the configuration requires, as leaseroute-wait-online.service does; at once where that is
+  nothing:
+    leaseroute wait-online
+
+A card is ready when it is up and has carrier, its leased or advertised address is on it, and no
+route or rule of it is missing. It needs no privilege, changes nothing, and works beside hooks.
+
+Exit status: 0 when all are ready, 11 at the deadline, with what is missing on standard error.";
 
 const REMOVE_EXAMPLES: &str = "\
 Examples:

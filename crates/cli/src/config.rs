@@ -154,6 +154,8 @@ struct InterfaceView {
     /// The table; `null` when it depends on the other uplinks (see `leaseroute status`).
     table: Option<u32>,
     priority: u32,
+    /// Whether `leaseroute wait-online` waits for it when it is told of none.
+    required: bool,
 }
 
 impl InterfaceView {
@@ -186,6 +188,7 @@ impl InterfaceView {
             manage: managed.manage,
             table: managed.table.map(|table| table.get()).or(by_scheme),
             priority: managed.priority.get(),
+            required: managed.required,
         }
     }
 }
@@ -212,6 +215,7 @@ impl fmt::Display for InterfaceView {
                 "# table: by position among the uplinks, see leaseroute status"
             )?,
         }
-        writeln!(f, "priority = {}", self.priority)
+        writeln!(f, "priority = {}", self.priority)?;
+        writeln!(f, "required = {}", self.required)
     }
 }

@@ -11,6 +11,7 @@ use leaseroute_lab::demo::DemoError;
 use leaseroute_runtime::EngineError;
 use leaseroute_runtime::error::with_causes;
 use leaseroute_runtime::exit::Exit;
+use leaseroute_watch::wait::WaitError;
 use thiserror::Error;
 
 /// A subcommand could not do its work. With its sources, each is one line of text.
@@ -55,6 +56,8 @@ pub(crate) enum CliError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
 }
 
 /// `-` means a standard stream.
@@ -88,6 +91,7 @@ impl CliError {
             Self::NoSubcommand(_) | Self::Options(_) => Exit::Usage,
             Self::Kernel(_) => Exit::Kernel,
             Self::Engine(error) => error.exit(),
+            Self::Wait(error) => error.exit(),
         }
     }
 

@@ -20,6 +20,8 @@ mod status;
 mod status_text;
 mod verify;
 mod view;
+mod wait;
+mod watcher;
 mod world;
 
 use std::io::ErrorKind;
@@ -35,7 +37,7 @@ use leaseroute_runtime::logging::Sink;
 
 use crate::args::Cli;
 use crate::error::CliError;
-use crate::request::Request;
+use crate::request::{Form, Request};
 
 fn main() -> ExitCode {
     let ended = Request::new(Cli::parse()).and_then(run);
@@ -65,6 +67,14 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
         Request::Status { verify, form } => {
             let view = status::run(verify, now())?;
             answer(&output::render(&view, form)?, view.exit())
+        }
+        Request::WaitOnline { wanted, form } => {
+            let view = wait::run(&wanted)?;
+            let answered = answer(&output::render(&view, form)?, view.exit())?;
+            for failure in view.failures().iter().filter(|_| form == Form::Text) {
+                output::say(failure);
+            }
+            Ok(answered)
         }
         Request::CheckConfig { form } => {
             let view = config::check();
@@ -103,6 +113,7 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
         Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
         Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
         Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr).into()),
+        Request::Watch => Ok(leaseroute_watch::watch().into()),
         Request::Demo => demo(),
     }
 }
@@ -122,14 +133,14 @@ fn answer(text: &str, exit: Exit) -> Result<ExitCode, CliError> {
     Ok(exit.into())
 }
 
-fn changed(view: &apply::ChangeView, form: request::Form) -> Result<ExitCode, CliError> {
+fn changed(view: &apply::ChangeView, form: Form) -> Result<ExitCode, CliError> {
     for failure in view.failures() {
         output::say(&failure);
     }
     answer(&output::render(view, form)?, view.exit())
 }
 
-fn changed_hooks(view: &hooks::ChangedHooks, form: request::Form) -> Result<ExitCode, CliError> {
+fn changed_hooks(view: &hooks::ChangedHooks, form: Form) -> Result<ExitCode, CliError> {
     for warning in view.warnings() {
         output::warn(warning);
     }

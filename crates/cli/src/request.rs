@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::Shell;
 use leaseroute_core::{Client, Family, Host, InterfaceRef, LeaseFile, RawEvent};
 use leaseroute_runtime::capture;
+use leaseroute_watch::wait::Wanted;
 use serde::de::DeserializeOwned;
 
 use crate::args::{
@@ -46,6 +47,10 @@ pub(crate) enum Request {
         missing_ok: bool,
         form: Form,
     },
+    WaitOnline {
+        wanted: Wanted,
+        form: Form,
+    },
     CheckConfig {
         form: Form,
     },
@@ -79,6 +84,7 @@ pub(crate) enum Request {
         clients: Vec<&'static Room>,
         form: Form,
     },
+    Watch,
     Demo,
     Completions(Shell),
     Man(Vec<String>),
@@ -165,6 +171,15 @@ impl Request {
                 missing_ok: args.missing_ok,
                 form: Form::new(args.json),
             },
+            Command::WaitOnline(args) => Self::WaitOnline {
+                form: Form::new(args.json),
+                wanted: Wanted {
+                    interfaces: args.interface,
+                    any: args.any,
+                    families: families(args.ipv4, args.ipv6),
+                    timeout: args.timeout.0,
+                },
+            },
             Command::Config(ConfigCommand::Check { json }) => Self::CheckConfig {
                 form: Form::new(json),
             },
@@ -178,6 +193,7 @@ impl Request {
                 mask: args.mask,
             },
             Command::Hooks(command) => hooks(command)?,
+            Command::Watch => Self::Watch,
             Command::Demo => Self::Demo,
             Command::Completions { shell } => Self::Completions(shell),
             Command::Man { command } => Self::Man(command),
@@ -197,6 +213,13 @@ fn plan(args: PlanArgs) -> Result<Request, CliError> {
         origin,
         form: Form::new(args.json),
     })
+}
+
+/// The families that are asked for by name.
+fn families(ipv4: bool, ipv6: bool) -> Vec<Family> {
+    let asked = [(ipv4, Family::Ipv4), (ipv6, Family::Ipv6)];
+    let asked = asked.into_iter().filter(|(is, _)| *is);
+    asked.map(|(_, family)| family).collect()
 }
 
 fn hooks(command: HooksCommand) -> Result<Request, CliError> {

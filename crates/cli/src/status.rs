@@ -18,6 +18,7 @@ use crate::error::CliError;
 use crate::request::FarEnds;
 use crate::verify::{self, Reply};
 use crate::view::{FORMAT, NoteView};
+use crate::watcher::WatcherView;
 use crate::world::{self, Machine, World};
 
 /// The state of the host.
@@ -34,6 +35,7 @@ pub(crate) struct StatusView {
     pub(crate) notes: Vec<NoteView>,
     /// How the last runs that changed anything ended, by family.
     pub(crate) last_runs: BTreeMap<Family, LastRun>,
+    pub(crate) watcher: WatcherView,
 }
 
 /// One interface that is an uplink, or that a lease is known of.
@@ -109,6 +111,7 @@ pub(crate) fn run(verify: Option<FarEnds>, now: u64) -> Result<StatusView, CliEr
     let world = machine.world(now)?;
     let mut view = StatusView::new(&world, now);
     let last_run = |family| Some((family, machine.engine.state().last_run(family)?));
+    view.watcher = WatcherView::read(machine.engine.state());
     view.last_runs = Family::BOTH.into_iter().filter_map(last_run).collect();
     if let Some(far) = verify {
         for interface in &mut view.interfaces {
@@ -153,6 +156,7 @@ impl StatusView {
             stale,
             notes: notes.iter().map(NoteView::from).collect(),
             last_runs: BTreeMap::new(),
+            watcher: WatcherView::default(),
         }
     }
 

@@ -42,7 +42,7 @@ impl fmt::Display for StatusView {
                 writeln!(f, "  failed: no interface {}", Quoted(name))?;
             }
         }
-        Ok(())
+        self.watcher.write(self.time, f)
     }
 }
 

@@ -194,6 +194,32 @@ fn status_tells_who_sends_replies_astray() {
 }
 
 #[test]
+fn status_tells_of_the_watcher_whatever_it_left() {
+    with_namespaces("status_tells_of_the_watcher_whatever_it_left", || {
+        let host = Host::with_leases();
+        let watcher = || host.ok(&["status", "--json"]).json()["watcher"].clone();
+        let never = serde_json::json!({"running": false, "health": null, "problems": []});
+        assert_eq!(watcher(), never);
+
+        let mut folders = fs::read_dir(host.path("state")).unwrap();
+        let state = folders.next().unwrap().unwrap().path();
+        let lock = fs::File::create(state.join("watch.lock")).unwrap();
+        lock.try_lock().unwrap();
+        assert_eq!(watcher()["running"], true);
+
+        fs::write(state.join("watch.json"), "{\"pid\": 1, \"started\": 2, ").unwrap();
+        let said = host.ok(&["status"]);
+        assert_eq!(said.stderr, "");
+        let end = "watcher: running\n  ";
+        assert!(said.stdout.contains(end), "{}", said.stdout);
+        assert!(
+            said.stdout
+                .ends_with("watch.json is damaged or of another version\n")
+        );
+    });
+}
+
+#[test]
 fn a_capture_replays_elsewhere() {
     with_namespaces("a_capture_replays_elsewhere", || {
         let host = Host::with_leases();
