@@ -270,6 +270,23 @@ impl Fabric {
         self.host.net(|net| net.delete_link(card.link))
     }
 
+    /// Plugs a card that was pulled out into its place again, under a name that may be
+    /// another one. Its hardware address and what the fabric gives it are as before; what
+    /// else was allowed is not.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn put_back(&mut self, card: &Card, name: InterfaceName) -> Result<Card, BenchError> {
+        let host = &self.host;
+        let place = self.subnets.get_mut(&card.subnet);
+        let place = place.ok_or(BenchError::NoSuchSubnet(card.subnet))?;
+        let card = place.put_back(host, card, name)?;
+        self.welcome(card.clone())?;
+        self.subnet(card.subnet)?.await_running(&self.core)?;
+        Ok(card)
+    }
+
     /// The prefixes that the fabric accepts from a card and routes to it.
     ///
     /// # Errors
@@ -388,10 +405,16 @@ impl Fabric {
         self.subnets.insert(subnet, place);
         let card = plugged?;
         self.attached += 1;
-        self.cards.insert(card.number, card.clone());
-        self.allow(card.number, IpAddr::V4(card.ipv4).into())?;
-        self.allow(card.number, IpAddr::V6(card.ipv6).into())?;
+        self.welcome(card.clone())?;
         Ok(card)
+    }
+
+    /// Lets a new card's own addresses pass.
+    fn welcome(&mut self, card: Card) -> Result<(), BenchError> {
+        let (number, ipv4, ipv6) = (card.number, card.ipv4, card.ipv6);
+        self.cards.insert(number, card);
+        self.allow(number, IpAddr::V4(ipv4).into())?;
+        self.allow(number, IpAddr::V6(ipv6).into())
     }
 
     /// An address with an hour to live, usable at once unless the host detects

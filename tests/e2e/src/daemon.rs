@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use leaseroute_lab::site::Site;
+
+use crate::wait_for;
 
 /// A running program; killed and waited for when dropped.
 #[derive(Debug)]
@@ -25,6 +27,20 @@ impl Daemon {
             child,
             log: log.to_owned(),
         }
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_for("the program has ended", || {
+            let status = self.child.try_wait().unwrap();
+            status.ok_or_else(|| read(&self.log))
+        })
     }
 
     /// Everything it has said.

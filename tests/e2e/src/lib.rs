@@ -4,6 +4,9 @@
 //! one on which the real dhclient runs with its real script and our shim. [`servers`] are dnsmasq and radvd on
 //! the routers, [`responder`] is a DHCP server that does what no honest one can be asked
 //! to. [`kernel`] reads rules and routes with `ip -json` and says what they should be.
+//! [`watcher`] is the watcher, [`churn`] a host on which everything comes and goes.
+//! [`probes`] ask every address all the time and say how long replies were wrong,
+//! [`announced`] is what the kernel says meanwhile, and [`disturbed`] what is done to a host.
 //! Nothing outside namespaces made here is touched.
 
 #![expect(
@@ -11,21 +14,27 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
+    clippy::panic,
     reason = "this is test code: what goes wrong is to be seen at once"
 )]
 
+pub mod announced;
 pub mod boot;
+pub mod churn;
 pub mod daemon;
 pub mod dhcpcd;
+pub mod disturbed;
 pub mod host;
 pub mod kernel;
 pub mod machine;
 pub mod networkd;
 pub mod networkmanager;
+pub mod probes;
 pub mod responder;
 pub mod servers;
 pub mod shell;
 pub mod udhcpc;
+pub mod watcher;
 
 use std::time::{Duration, Instant};
 

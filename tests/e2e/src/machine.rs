@@ -9,7 +9,7 @@ use std::process::Command;
 
 use leaseroute_core::Family;
 
-use leaseroute_lab::fabric::Layout;
+use leaseroute_lab::fabric::{Card, Ipv6Style, Layout};
 
 use crate::daemon::{Daemon, read};
 use crate::host::{Host, is_a_host};
@@ -75,11 +75,35 @@ impl Machine {
         machine
     }
 
-    /// Calls the program directly, as the shim does, with these variables.
+    /// A host whose cards have addresses and default routes, as clients leave them, without
+    /// any client. No hook has run.
     #[must_use]
-    pub fn hook(&self, variables: &[(&str, &str)]) -> Command {
+    pub fn configured(layout: &Layout) -> Self {
+        let machine = Self::new(layout, Hook::Absent);
+        for card in machine.fabric.cards() {
+            let style = Ipv6Style::Dhcp;
+            machine.fabric.configure_static(card.number, style).unwrap();
+        }
+        machine
+    }
+
+    /// Lets every card be bound in both families.
+    pub fn bind_all(&self) {
+        for family in Family::BOTH {
+            for card in self.fabric.cards() {
+                let output = self.output(self.event(&bound_event(card, family)));
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{}: {said}", output.status);
+            }
+            self.wait_own(family, &self.faces(family));
+        }
+    }
+
+    /// The program called directly, as the shim does, with the variables of an event.
+    #[must_use]
+    pub fn event(&self, variables: &[(String, String)]) -> Command {
         let mut command = self.command(PROGRAM);
-        command.envs(variables.iter().copied());
+        command.envs(variables.iter().cloned());
         command
     }
 
@@ -174,6 +198,32 @@ impl Machine {
     pub fn log(&self, number: usize, family: Family) -> String {
         read(&self.log_file(&log_name(number, family)))
     }
+}
+
+/// What dhclient's script calls the program with when a card is bound to the address that
+/// the fabric gives it.
+#[must_use]
+pub fn bound_event(card: &Card, family: Family) -> Vec<(String, String)> {
+    let mut variables = vec![("interface", card.name.to_string())];
+    match family {
+        Family::Ipv4 => variables.extend([
+            ("reason", "BOUND".to_owned()),
+            ("new_ip_address", card.ipv4.to_string()),
+            ("new_subnet_mask", "255.255.255.0".to_owned()),
+            ("new_routers", card.gateway4().to_string()),
+            ("new_dhcp_lease_time", "3600".to_owned()),
+        ]),
+        Family::Ipv6 => variables.extend([
+            ("reason", "BOUND6".to_owned()),
+            ("new_ip6_address", card.ipv6.to_string()),
+            ("new_ip6_prefixlen", "128".to_owned()),
+            ("new_max_life", "3600".to_owned()),
+        ]),
+    }
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 fn log_name(number: usize, family: Family) -> String {

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use leaseroute_core::Family;
-use leaseroute_lab::fabric::Layout;
+use leaseroute_lab::fabric::{Card, Layout};
 
 use crate::daemon::{Daemon, read};
 use crate::host::{Host, is_a_host};
@@ -61,11 +61,7 @@ impl Networkd {
         bus.args(["--system", "--nofork", "--nopidfile", "--nosyslog"]);
         let bus = host.start("dbus", bus);
         for card in host.fabric.cards() {
-            host.write(
-                &format!("/etc/systemd/network/40-{}.network", card.name),
-                &network(card.number),
-                0o644,
-            );
+            describe(&host, card);
         }
         host.install_program("leaseroute-networkd-dispatcher");
         for state in STATES {
@@ -91,6 +87,12 @@ impl Networkd {
             }
         });
         machine
+    }
+
+    /// Tells networkd of a card that will be plugged in.
+    pub fn expect(&self, card: &Card) {
+        describe(&self.host, card);
+        self.networkctl("reload");
     }
 
     /// Installs the drop-in that is packaged.
@@ -235,11 +237,14 @@ pub fn configured(layout: &Layout, lan: &Lan) -> (Networkd, Vec<Servers>) {
     (machine, servers)
 }
 
-fn network(number: usize) -> String {
-    let metric = 100 + number;
-    format!(
-        "[Match]\nName=eth{number}\n[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n\
+/// Writes down how a card is configured.
+fn describe(host: &Host, card: &Card) {
+    let (name, metric) = (&card.name, 100 + card.number);
+    let text = format!(
+        "[Match]\nName={name}\n[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n\
          LinkLocalAddressing=ipv6\n[DHCPv4]\nRouteMetric={metric}\nUseHostname=no\n\
          [DHCPv6]\nUseHostname=no\n[IPv6AcceptRA]\nRouteMetric={metric}\n"
-    )
+    );
+    let file = format!("/etc/systemd/network/40-{name}.network");
+    host.write(&file, &text, 0o644);
 }

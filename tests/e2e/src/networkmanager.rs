@@ -4,7 +4,7 @@
 //! with one connection for each card and our script as a package installs it.
 
 use leaseroute_core::Family;
-use leaseroute_lab::fabric::Layout;
+use leaseroute_lab::fabric::{Card, Layout};
 
 use crate::daemon::Daemon;
 use crate::host::{Host, is_a_host};
@@ -157,13 +157,24 @@ impl Network {
         (network, servers)
     }
 
+    /// Tells NetworkManager of a card that will be plugged in.
+    pub fn expect(&self, card: &Card) {
+        self.describe_card(card, &Connection::automatic());
+        self.nmcli("connection reload");
+    }
+
     /// Writes the connection of a card.
     pub fn describe(&self, number: usize, connection: &Connection) {
+        self.describe_card(&self.card(number), connection);
+    }
+
+    fn describe_card(&self, card: &Card, connection: &Connection) {
         let Connection { ipv4, ipv6 } = connection;
+        let (number, name) = (card.number, &card.name);
         let metric = 100 + number;
         let text = format!(
             "[connection]\nid=eth{number}\nuuid=00000000-0000-4000-8000-00000000000{number}\n\
-             type=ethernet\ninterface-name=eth{number}\n\
+             type=ethernet\ninterface-name={name}\n\
              [ipv4]\n{ipv4}\nroute-metric={metric}\n\
              [ipv6]\n{ipv6}\naddr-gen-mode=eui64\nroute-metric={metric}\n"
         );

@@ -34,6 +34,15 @@ pub struct Lan {
     pub routers: Vec<u8>,
     /// IPv6.
     pub v6: Ipv6,
+    /// Whether IPv4 addresses are given out.
+    pub dhcp4: bool,
+    /// The router that advertises itself: 1 is fe80::1.
+    pub router6: u16,
+    /// For how long it is one, in seconds; 0: not any more.
+    pub router6_lifetime: u16,
+    /// Whether 2001:db8:1:N::/64 is advertised in the place of 2001:db8:0:N::/64, which is
+    /// withdrawn.
+    pub renumbered: bool,
     /// More lines of dnsmasq's configuration.
     pub extra: Vec<String>,
 }
@@ -44,6 +53,10 @@ impl Default for Lan {
             t1: None,
             routers: vec![1],
             v6: Ipv6::Dhcp,
+            dhcp4: true,
+            router6: 1,
+            router6_lifetime: 1800,
+            renumbered: false,
             extra: Vec::new(),
         }
     }
@@ -53,7 +66,8 @@ impl Default for Lan {
 #[derive(Debug)]
 pub struct Servers {
     subnet: u8,
-    _daemons: Vec<Daemon>,
+    _dhcp: Daemon,
+    radvd: Option<Daemon>,
 }
 
 impl Servers {
@@ -61,40 +75,43 @@ impl Servers {
     /// the address that the fabric allows it.
     #[must_use]
     pub fn start(machine: &Host, subnet: u8, lan: &Lan) -> Self {
-        let cards: Vec<Card> = machine
-            .fabric
-            .cards()
-            .filter(|card| card.subnet == subnet)
-            .cloned()
-            .collect();
-        let router = machine.fabric.router(subnet).unwrap();
         let file = |name: &str| machine.folder().join(format!("{name}{subnet}"));
-        let mut daemons = Vec::new();
-
         let conf = file("dnsmasq.conf");
-        fs::write(&conf, dnsmasq(&cards, subnet, lan)).unwrap();
+        fs::write(&conf, dnsmasq(&cards(machine, subnet), subnet, lan)).unwrap();
         let mut command = tethered("dnsmasq");
         command.args(["-k", "--log-facility=-", "--pid-file"]);
         command.arg(format!("--conf-file={}", conf.display()));
-        daemons.push(Daemon::start(router, command, &file("dnsmasq.log")));
-
-        if lan.v6 != Ipv6::Without {
-            let conf = file("radvd.conf");
-            fs::write(&conf, radvd(&cards, subnet, lan.v6)).unwrap();
-            let mut command = tethered("radvd");
-            let pid: PathBuf = file("radvd.pid");
-            command
-                .args(["-n", "-m", "stderr"])
-                .arg("-C")
-                .arg(&conf)
-                .arg("-p")
-                .arg(&pid);
-            daemons.push(Daemon::start(router, command, &file("radvd.log")));
-        }
-        Self {
+        let router = machine.fabric.router(subnet).unwrap();
+        let dhcp = Daemon::start(router, command, &file("dnsmasq.log"));
+        let mut servers = Self {
             subnet,
-            _daemons: daemons,
+            _dhcp: dhcp,
+            radvd: None,
+        };
+        servers.advertise(machine, lan);
+        servers
+    }
+
+    /// Ends what advertises the router and starts it anew.
+    pub fn advertise(&mut self, machine: &Host, lan: &Lan) {
+        let subnet = self.subnet;
+        drop(self.radvd.take());
+        if lan.v6 == Ipv6::Without {
+            return;
         }
+        let file = |name: &str| machine.folder().join(format!("{name}{subnet}"));
+        let conf = file("radvd.conf");
+        fs::write(&conf, radvd(&cards(machine, subnet), subnet, lan)).unwrap();
+        let mut command = tethered("radvd");
+        let pid: PathBuf = file("radvd.pid");
+        command
+            .args(["-n", "-m", "stderr"])
+            .arg("-C")
+            .arg(&conf)
+            .arg("-p")
+            .arg(&pid);
+        let router = machine.fabric.router(subnet).unwrap();
+        self.radvd = Some(Daemon::start(router, command, &file("radvd.log")));
     }
 
     /// The servers of every subnet.
@@ -129,6 +146,14 @@ pub fn bound(layout: &Layout, lan: &Lan) -> (Machine, Vec<Servers>) {
     (machine, servers)
 }
 
+fn cards(machine: &Host, subnet: u8) -> Vec<Card> {
+    let cards = machine.fabric.cards();
+    cards
+        .filter(|card| card.subnet == subnet)
+        .cloned()
+        .collect()
+}
+
 fn dnsmasq(cards: &[Card], subnet: u8, lan: &Lan) -> String {
     let mut text = String::from(
         "port=0\nbind-interfaces\nuser=root\ngroup=root\ndhcp-authoritative\nleasefile-ro\n\
@@ -139,11 +164,13 @@ fn dnsmasq(cards: &[Card], subnet: u8, lan: &Lan) -> String {
         write!(text, "dhcp-host={},{}", card.mac, card.ipv4).unwrap();
         writeln!(text, ",[{}],{}", card.ipv6, card.name).unwrap();
     }
-    writeln!(
-        text,
-        "dhcp-range=10.0.{subnet}.200,10.0.{subnet}.250,255.255.255.0,1h"
-    )
-    .unwrap();
+    if lan.dhcp4 {
+        writeln!(
+            text,
+            "dhcp-range=10.0.{subnet}.200,10.0.{subnet}.250,255.255.255.0,1h"
+        )
+        .unwrap();
+    }
     if matches!(lan.v6, Ipv6::Dhcp | Ipv6::Both) {
         writeln!(
             text,
@@ -182,19 +209,30 @@ fn comma(list: &[String]) -> &'static str {
     if list.is_empty() { "" } else { "," }
 }
 
-fn radvd(cards: &[Card], subnet: u8, v6: Ipv6) -> String {
+fn radvd(cards: &[Card], subnet: u8, lan: &Lan) -> String {
     let on = |yes| if yes { "on" } else { "off" };
-    let managed = on(v6 != Ipv6::Slaac);
-    let autonomous = on(v6 != Ipv6::Dhcp);
+    let managed = on(lan.v6 != Ipv6::Slaac);
+    let autonomous = on(lan.v6 != Ipv6::Dhcp);
+    let prefix = |site: u8, valid: u16, preferred: u16| {
+        format!(
+            "prefix 2001:db8:{site}:{subnet}::/64 {{ AdvOnLink on; AdvAutonomous {autonomous};\n\
+             AdvValidLifetime {valid}; AdvPreferredLifetime {preferred}; }};"
+        )
+    };
+    let prefixes = if lan.renumbered {
+        format!("{}\n{}", prefix(0, 0, 0), prefix(1, 3600, 1800))
+    } else {
+        prefix(0, 3600, 1800)
+    };
+    let (router, lifetime) = (lan.router6, lan.router6_lifetime);
     let mut text = String::new();
     for card in cards {
         writeln!(
             text,
-            "interface {} {{ AdvSendAdvert on; AdvRASrcAddress {{ fe80::1; }};\n\
-             MinRtrAdvInterval 3; MaxRtrAdvInterval 4; MinDelayBetweenRAs 3; AdvDefaultLifetime 1800;\n\
+            "interface {} {{ AdvSendAdvert on; AdvRASrcAddress {{ fe80::{router:x}; }};\n\
+             MinRtrAdvInterval 3; MaxRtrAdvInterval 4; MinDelayBetweenRAs 3; AdvDefaultLifetime {lifetime};\n\
              AdvManagedFlag {managed}; AdvOtherConfigFlag {managed};\n\
-             prefix 2001:db8:0:{subnet}::/64 {{ AdvOnLink on; AdvAutonomous {autonomous};\n\
-             AdvValidLifetime 3600; AdvPreferredLifetime 1800; }}; }};",
+             {prefixes} }};",
             card.port
         )
         .unwrap();

@@ -1,57 +1,16 @@
 //! The program called directly, as the shim calls it: many at once, killed at any moment,
 //! without a state folder, without permission.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "this is test code: what goes wrong is to be seen at once"
-)]
-
 use std::process::Output;
 use std::time::Duration;
 
 use leaseroute_core::Family;
 use leaseroute_e2e::kernel::{Face, Own, foreign};
-use leaseroute_e2e::machine::{Hook, Machine, PROGRAM};
-use leaseroute_lab::fabric::{Card, Ipv6Style, Layout, ipv4};
+use leaseroute_e2e::machine::{Machine, PROGRAM, bound_event};
+use leaseroute_lab::fabric::{Card, Layout, ipv4};
 
 const V4: Family = Family::Ipv4;
 const V6: Family = Family::Ipv6;
-
-/// What dhclient's script would call the program with.
-fn lease(card: &Card, family: Family) -> Vec<(String, String)> {
-    let mut variables = vec![("interface", card.name.to_string())];
-    match family {
-        Family::Ipv4 => variables.extend([
-            ("reason", "BOUND".to_owned()),
-            ("new_ip_address", card.ipv4.to_string()),
-            ("new_subnet_mask", "255.255.255.0".to_owned()),
-            ("new_routers", card.gateway4().to_string()),
-            ("new_dhcp_lease_time", "3600".to_owned()),
-        ]),
-        Family::Ipv6 => variables.extend([
-            ("reason", "BOUND6".to_owned()),
-            ("new_ip6_address", card.ipv6.to_string()),
-            ("new_ip6_prefixlen", "128".to_owned()),
-            ("new_max_life", "3600".to_owned()),
-        ]),
-    }
-    variables
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
-}
-
-/// A host with configured cards on which no hook has run.
-fn configured(layout: &Layout) -> Machine {
-    let machine = Machine::new(layout, Hook::Absent);
-    for card in machine.fabric.cards() {
-        machine
-            .fabric
-            .configure_static(card.number, Ipv6Style::Dhcp)
-            .unwrap();
-    }
-    machine
-}
 
 fn call(machine: &Machine, variables: &[(String, String)]) -> Output {
     let mut command = machine.command(PROGRAM);
@@ -81,14 +40,14 @@ fn sixty_four_hooks_at_once() {
         neighbours: false,
         ..Layout::of((0..64).map(|number| number / 16).collect())
     };
-    let machine = configured(&layout);
+    let machine = Machine::configured(&layout);
     for family in Family::BOTH {
         let running: Vec<_> = machine
             .fabric
             .cards()
             .map(|card| {
                 let mut command = machine.command(PROGRAM);
-                command.envs(lease(card, family));
+                command.envs(bound_event(card, family));
                 command
                     .stdout(std::process::Stdio::piped())
                     .stderr(std::process::Stdio::piped());
@@ -120,10 +79,10 @@ fn sixty_four_hooks_at_once() {
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn killed_hooks_are_made_good_by_the_next_event() {
-    let machine = configured(&Layout::separate(3));
+    let machine = Machine::configured(&Layout::separate(3));
     let cards: Vec<Card> = machine.fabric.cards().cloned().collect();
     for card in &cards {
-        let output = call(&machine, &lease(card, V4));
+        let output = call(&machine, &bound_event(card, V4));
         assert!(output.status.success(), "{}", said(&output));
     }
     assert_own(&machine, V4, &machine.faces(V4), "at the start");
@@ -139,7 +98,7 @@ fn killed_hooks_are_made_good_by_the_next_event() {
         // The router changes with every round, so that there is work to be cut off; every
         // third round the lease is lost instead.
         let router = ipv4(1, if round % 2 == 0 { 1 } else { 2 });
-        let mut event = lease(&cards[1], V4);
+        let mut event = bound_event(&cards[1], V4);
         let mut uplinks = machine.faces(V4);
         if round % 3 == 2 {
             event[1].1 = "RELEASE".to_owned();
@@ -168,11 +127,11 @@ fn killed_hooks_are_made_good_by_the_next_event() {
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn unwritable_state_folder_does_not_stop_the_work() {
-    let machine = configured(&Layout::separate(2));
+    let machine = Machine::configured(&Layout::separate(2));
     machine.shell("mkdir /run/leaseroute && mount -t tmpfs -o ro tmpfs /run/leaseroute");
     for family in Family::BOTH {
         for card in machine.fabric.cards() {
-            let output = call(&machine, &lease(card, family));
+            let output = call(&machine, &bound_event(card, family));
             assert_eq!(output.status.code(), Some(9), "{}", said(&output));
             assert!(
                 said(&output).contains("/run/leaseroute"),
@@ -195,7 +154,7 @@ fn unwritable_state_folder_does_not_stop_the_work() {
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn without_permission_nothing_changes_and_the_log_says_why() {
-    let machine = configured(&Layout::separate(2));
+    let machine = Machine::configured(&Layout::separate(2));
     let before = foreign(machine.fabric.host());
     for card in machine.fabric.cards() {
         let mut command = machine.command("setpriv");
@@ -208,7 +167,7 @@ fn without_permission_nothing_changes_and_the_log_says_why() {
                 "--",
                 PROGRAM,
             ])
-            .envs(lease(card, V4));
+            .envs(bound_event(card, V4));
         let output = machine.output(command);
         if card.number == 0 {
             // With a second uplink that nobody has reported there may be nothing to do.
@@ -220,7 +179,7 @@ fn without_permission_nothing_changes_and_the_log_says_why() {
     assert!(Own::read(machine.fabric.host(), V4).is_empty());
     assert_eq!(foreign(machine.fabric.host()), before);
     // With permission the next event of any card completes it.
-    let output = call(&machine, &lease(&machine.card(0), V4));
+    let output = call(&machine, &bound_event(&machine.card(0), V4));
     assert!(output.status.success(), "{}", said(&output));
     assert_own(&machine, V4, &machine.faces(V4), &said(&output));
     machine.assert_all_reach(&[V4]);
@@ -230,8 +189,8 @@ fn without_permission_nothing_changes_and_the_log_says_why() {
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn held_lock_is_waited_for_only_so_long() {
-    let machine = configured(&Layout::separate(2));
-    let output = call(&machine, &lease(&machine.card(0), V4));
+    let machine = Machine::configured(&Layout::separate(2));
+    let output = call(&machine, &bound_event(&machine.card(0), V4));
     assert!(output.status.success(), "{}", said(&output));
     let folder = machine.shell("ls -d /run/leaseroute/*/").trim().to_owned();
     let locks = machine.shell(&format!("find {folder} -name '*lock*' -type f"));
@@ -246,13 +205,13 @@ fn held_lock_is_waited_for_only_so_long() {
     let mut command = machine.command("timeout");
     command
         .args(["-s", "KILL", "25", PROGRAM])
-        .envs(lease(&machine.card(1), V4));
+        .envs(bound_event(&machine.card(1), V4));
     let output = machine.output(command);
     assert_eq!(output.status.code(), Some(7), "{}", said(&output));
     machine.shell("pkill -x sleep || true");
     holder.wait().unwrap();
     // The event was not lost: the next run of another card takes it in.
-    let output = call(&machine, &lease(&machine.card(0), V4));
+    let output = call(&machine, &bound_event(&machine.card(0), V4));
     assert!(output.status.success(), "{}", said(&output));
     assert_own(&machine, V4, &machine.faces(V4), &said(&output));
 }

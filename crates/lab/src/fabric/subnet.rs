@@ -153,25 +153,43 @@ impl Subnet {
         Ok(())
     }
 
+    /// Plugs a new card in.
     pub(super) fn plug(&mut self, host: &Site, number: usize) -> Result<Card, BenchError> {
-        let name: InterfaceName = format!("eth{number}").parse()?;
-        let port: InterfaceName = format!("port{number}").parse()?;
         let [.., high, low] = number.to_be_bytes();
         let mac = Mac::new([2, 0, 0, 0xca, high, low]);
         let position = self.attached;
-        let (v4, v6) = (
+        let addresses = (
             ipv4(self.number, 10 + position),
             ipv6(self.number, 0x10 + u16::from(position)),
         );
-        let table = card_table(number);
-        let link = self.add_port(
-            &port,
-            table,
-            (v4, link_local(mac)),
-            host,
-            (&name, Some(mac)),
-        )?;
+        let name = format!("eth{number}").parse()?;
+        let card = self.join(host, number, name, mac, addresses)?;
         self.attached += 1;
+        Ok(card)
+    }
+
+    /// Plugs a card in that was pulled out, perhaps under another name.
+    pub(super) fn put_back(
+        &mut self,
+        host: &Site,
+        card: &Card,
+        name: InterfaceName,
+    ) -> Result<Card, BenchError> {
+        self.join(host, card.number, name, card.mac, (card.ipv4, card.ipv6))
+    }
+
+    fn join(
+        &mut self,
+        host: &Site,
+        number: usize,
+        name: InterfaceName,
+        mac: Mac,
+        (ipv4, ipv6): (Ipv4Addr, Ipv6Addr),
+    ) -> Result<Card, BenchError> {
+        let port: InterfaceName = format!("port{number}").parse()?;
+        let table = card_table(number);
+        let via = (ipv4, link_local(mac));
+        let link = self.add_port(&port, table, via, host, (&name, Some(mac)))?;
         Ok(Card {
             number,
             name,
@@ -179,8 +197,8 @@ impl Subnet {
             mac,
             subnet: self.number,
             port,
-            ipv4: v4,
-            ipv6: v6,
+            ipv4,
+            ipv6,
         })
     }
 

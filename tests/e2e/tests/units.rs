@@ -1,0 +1,317 @@
+//! What `packaging/` has for systemd and its like, on a whole system: that each file says
+//! what it should, and that the watcher works as locked in as its unit has it.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "this is test code: what goes wrong is to be seen at once"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use leaseroute_core::Family;
+use leaseroute_e2e::boot::Booted;
+use leaseroute_e2e::host::{ANSWER, Host, program};
+use leaseroute_e2e::servers::{Lan, Servers};
+use leaseroute_e2e::wait_for;
+use leaseroute_lab::fabric::Layout;
+use leaseroute_lab::probe::connect;
+
+/// Each file of `packaging/` and where it goes.
+const FILES: &[(&str, &str)] = &[
+    (
+        "systemd/leaseroute-watch.service",
+        "/usr/lib/systemd/system/leaseroute-watch.service",
+    ),
+    (
+        "systemd/leaseroute-wait-online.service",
+        "/usr/lib/systemd/system/leaseroute-wait-online.service",
+    ),
+    (
+        "systemd/leaseroute-wait-online@.service",
+        "/usr/lib/systemd/system/leaseroute-wait-online@.service",
+    ),
+    (
+        "systemd/90-leaseroute.preset",
+        "/usr/lib/systemd/system-preset/90-leaseroute.preset",
+    ),
+    (
+        "systemd/networkd.conf.d/50-leaseroute.conf",
+        "/usr/lib/systemd/networkd.conf.d/50-leaseroute.conf",
+    ),
+    (
+        "tmpfiles.d/leaseroute.conf",
+        "/usr/lib/tmpfiles.d/leaseroute.conf",
+    ),
+    (
+        "rt_protos.d/leaseroute.conf",
+        "/etc/iproute2/rt_protos.d/leaseroute.conf",
+    ),
+];
+
+/// The units, an instance in place of the template.
+const UNITS: &str = "leaseroute-watch.service leaseroute-wait-online.service \
+                     leaseroute-wait-online@br-lan.service";
+
+/// A system with these files and the program, before it is booted.
+fn prepare(tools: &[&str]) -> Booted {
+    let booted = Booted::prepare(&Layout::separate(2), tools);
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for (source, inside) in FILES {
+        let text = fs::read_to_string(packaging.join(source)).unwrap();
+        booted.write(inside, &text, 0o644);
+    }
+    fs::copy(program("leaseroute"), booted.path("/usr/bin/leaseroute")).unwrap();
+    booted
+}
+
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn units_are_well_formed() {
+    let booted = prepare(&["systemd-analyze"]);
+    let said = booted.shell_outside(&format!("chroot . systemd-analyze verify {UNITS} 2>&1"));
+    assert_eq!(said, "");
+    // It would have said something.
+    let missing = "rm usr/bin/leaseroute; chroot . systemd-analyze verify leaseroute-watch.service";
+    let said = booted.shell_outside(&format!("{missing} 2>&1 || :"));
+    assert!(said.contains("/usr/bin/leaseroute"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn units_are_locked_in() {
+    let booted = prepare(&["systemd-analyze"]);
+    // The threshold is ten times the exposure that is shown.
+    booted.shell_outside(&format!(
+        "for unit in {UNITS}; do
+             chroot . systemd-analyze security --no-pager --offline=true --threshold=19 $unit
+         done"
+    ));
+}
+
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn other_files_do_what_they_say() {
+    let booted = prepare(&["systemd-tmpfiles", "systemctl", "ip"]);
+    let made = booted.shell_outside(
+        "systemd-tmpfiles --root=. --create leaseroute.conf; stat --format '%A %U' run/leaseroute",
+    );
+    assert_eq!(made, "drwxr-xr-x root\n");
+
+    // As where nothing is enabled that no preset names.
+    booted.write(
+        "/usr/lib/systemd/system-preset/99-default-disable.preset",
+        "disable *\n",
+        0o644,
+    );
+    booted.shell_outside(&format!("chroot . systemctl preset {UNITS} 2>&1"));
+    let enabled = booted.shell_outside("cd etc/systemd/system; ls *.wants/leaseroute-*");
+    let expected = "multi-user.target.wants/leaseroute-watch.service\n\
+                    network-online.target.wants/leaseroute-wait-online.service\n";
+    assert_eq!(enabled, expected);
+
+    let route = booted.shell_outside(
+        "chroot . ip route add unreachable 192.0.2.0/24 proto leaseroute
+         chroot . ip -N route show 192.0.2.0/24; chroot . ip route flush 192.0.2.0/24",
+    );
+    assert!(route.contains("proto 76 "), "{route}");
+}
+
+/// A property of a unit.
+fn property(host: &Host, unit: &str, name: &str) -> String {
+    let value = host.shell(&format!("systemctl show --value -p {name} {unit}"));
+    value.trim().to_owned()
+}
+
+/// Rules and routes are those of the cards there are, and everybody reaches every card.
+fn all_is_right(host: &Host) {
+    for family in Family::BOTH {
+        host.wait_own(family, &host.faces(family));
+    }
+    host.assert_all_reach(&Family::BOTH);
+}
+
+/// Waits until the watcher runs as another process than `before`.
+fn wait_running(host: &Host, before: &str) -> String {
+    wait_for("the watcher runs", || {
+        let state = property(host, WATCH, "ActiveState");
+        let process = property(host, WATCH, "MainPID");
+        if state == "active" && process != before && process != "0" {
+            Ok(process)
+        } else {
+            Err(host.shell("journalctl --no-pager -n 50; systemctl status leaseroute-watch || :"))
+        }
+    })
+}
+
+const WATCH: &str = "leaseroute-watch.service";
+const WAIT: &str = "leaseroute-wait-online.service";
+const ONLINE: &str = "network-online.target";
+const INSTANCE: &str = "leaseroute-wait-online@eth1.service";
+
+const CONFIGURATION: &str = "/etc/leaseroute/config.toml";
+
+/// For a test that has to see what the program cannot do.
+const LOUD: &str = "[log]\nlevel = \"debug\"\n";
+
+/// A system with networkd, whose leases no hook is told of.
+fn with_networkd() -> Booted {
+    let booted = prepare(&["networkctl"]);
+    for card in 0..2 {
+        let text = format!(
+            "[Match]\nName=eth{card}\n[Network]\nDHCP=yes\n[DHCPv4]\nRouteMetric={metric}\n\
+             [IPv6AcceptRA]\nRouteMetric={metric}\n",
+            metric = 100 + card
+        );
+        let path = format!("/etc/systemd/network/4{card}-bench.network");
+        booted.write(&path, &text, 0o644);
+    }
+    booted.write(CONFIGURATION, LOUD, 0o644);
+    booted
+}
+
+/// The unit keeps nothing from the program that it wants.
+fn nothing_was_refused(host: &Host) {
+    let journal = host.shell("journalctl --no-pager -t leaseroute");
+    assert!(journal.contains("watching"), "{journal}");
+    for refused in ["sandbox", "ermission denied", "not permitted", "Read-only"] {
+        assert!(!journal.contains(refused), "{journal}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn watcher_works_as_its_unit_has_it() {
+    let mut booted = with_networkd();
+    let drop_in = "/etc/systemd/system/leaseroute-watch.service.d/test.conf";
+    let sooner = "[Service]\nWatchdogSec=3s\nTimeoutAbortSec=1s\n";
+    booted.write(drop_in, sooner, 0o644);
+    booted.boot(&[WATCH, "systemd-networkd.service"]);
+    let _servers = Servers::start_all(&booted, &Lan::default());
+    let first = wait_running(&booted, "");
+    assert_eq!(property(&booted, WATCH, "Type"), "notify");
+    all_is_right(&booted);
+
+    flush(&booted);
+    all_is_right(&booted);
+    // Whoever may look at nothing else may look at this.
+    let status = "setpriv --reuid 65534 --clear-groups leaseroute status";
+    wait_for("status tells what was put back", || {
+        let said = booted.shell(status);
+        if said.contains("watcher: running for") && said.contains("(removed by others)") {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+
+    booted.shell(&format!("kill -KILL {first}"));
+    let second = wait_running(&booted, &first);
+    assert_eq!(property(&booted, WATCH, "NRestarts"), "1");
+    flush(&booted);
+    all_is_right(&booted);
+
+    // One that hangs is replaced; the one before was well for longer than that takes.
+    booted.shell(&format!("kill -STOP {second}"));
+    flush(&booted);
+    let third = wait_running(&booted, &second);
+    assert_eq!(property(&booted, WATCH, "NRestarts"), "2");
+    all_is_right(&booted);
+
+    // The program that is in the way is seen from within the unit.
+    booted.shell(
+        "for try in $(seq 14); do
+             echo rule del priority 7630 oif eth0
+             sleep 0.3
+         done | ip -force -batch - 2>/dev/null || :",
+    );
+    let said = booted.shell(status);
+    assert!(
+        said.contains("FIGHT") && said.contains("by \"ip["),
+        "{said}"
+    );
+    all_is_right(&booted);
+
+    let without = format!("{LOUD}[[interface]]\nmatch = {{ name = \"eth1\" }}\nmanage = false\n");
+    booted.write(CONFIGURATION, &without, 0o644);
+    booted.shell(&format!("systemctl reload {WATCH}"));
+    wait_for("the card is left alone", || {
+        let rules = booted.shell("ip rule; ip -6 rule");
+        if rules.contains("oif eth1") {
+            Err(rules)
+        } else {
+            Ok(())
+        }
+    });
+    booted.write(CONFIGURATION, LOUD, 0o644);
+    booted.shell(&format!("systemctl reload {WATCH}"));
+    all_is_right(&booted);
+    assert_eq!(property(&booted, WATCH, "MainPID"), third);
+
+    booted.shell(&format!("systemctl stop {WATCH}"));
+    assert_eq!(property(&booted, WATCH, "Result"), "success");
+    assert_eq!(property(&booted, WATCH, "ActiveState"), "inactive");
+    all_is_right(&booted);
+    let said = booted.shell(status);
+    assert!(said.contains("watcher: not running, was stopped"), "{said}");
+    nothing_was_refused(&booted);
+}
+
+/// What an administrator's script does, both families.
+fn flush(host: &Host) {
+    host.shell(
+        "for family in -4 -6; do
+             ip $family rule flush
+             ip $family rule add lookup main priority 32766
+         done",
+    );
+}
+
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn network_is_online_when_the_cards_are_right() {
+    let mut booted = with_networkd();
+    let required = format!("{LOUD}[[interface]]\nmatch = {{ name = \"eth0\" }}\nrequired = true\n");
+    booted.write(CONFIGURATION, &required, 0o644);
+    // Those of this machine's packages would bring their own daemons.
+    booted.shell_outside("rm -rf etc/systemd/system/network-online.target.wants");
+    booted.shell_outside(&format!("chroot . systemctl enable {WAIT} {INSTANCE} 2>&1"));
+    booted.boot(&[WATCH, "systemd-networkd.service"]);
+    booted.shell("systemctl start --no-block network-online.target");
+    for unit in [WAIT, INSTANCE] {
+        wait_for("the card is waited for", || {
+            match property(&booted, unit, "ActiveState").as_str() {
+                "activating" => Ok(()),
+                other => Err(format!("{unit} is {other}\n{}", booted.journal())),
+            }
+        });
+    }
+    assert_eq!(property(&booted, ONLINE, "ActiveState"), "inactive");
+
+    let _servers = Servers::start_all(&booted, &Lan::default());
+    wait_for("the network is online", || {
+        match property(&booted, ONLINE, "ActiveState").as_str() {
+            "active" => Ok(()),
+            other => Err(format!("{other}\n{}", booted.journal())),
+        }
+    });
+    // One family will do, whichever is first. Nobody waits any more for what is right.
+    for card in booted.fabric.cards() {
+        let answers = |&family: &Family| {
+            let outcome = connect(booted.fabric.client(), card.address(family), ANSWER);
+            outcome.is_answered()
+        };
+        assert!(Family::BOTH.iter().any(answers), "{}", card.name);
+    }
+    let since = |unit| -> u64 {
+        let time = property(&booted, unit, "ActiveEnterTimestampMonotonic");
+        time.parse().unwrap()
+    };
+    for unit in [WAIT, INSTANCE] {
+        assert_eq!(property(&booted, unit, "Result"), "success", "{unit}");
+        assert_eq!(property(&booted, unit, "SubState"), "exited", "{unit}");
+        assert!(since(unit) <= since(ONLINE), "{unit}");
+    }
+    all_is_right(&booted);
+    nothing_was_refused(&booted);
+}
