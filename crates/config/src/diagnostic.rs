@@ -5,7 +5,9 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use leaseroute_core::{InvalidMac, InvalidNumber, InvalidPattern, RULE_SPAN};
+use leaseroute_core::{
+    InvalidEndpoint, InvalidMac, InvalidNumber, InvalidPattern, InvalidProvider, RULE_SPAN,
+};
 use thiserror::Error;
 
 /// The most of a line that is shown, in characters.
@@ -43,6 +45,15 @@ pub enum Problem {
     /// Not a hardware address.
     #[error(transparent)]
     Mac(#[from] InvalidMac),
+    /// Not the name of a metadata provider.
+    #[error(transparent)]
+    Provider(#[from] InvalidProvider),
+    /// Not an address of a metadata service.
+    #[error(transparent)]
+    Endpoint(#[from] InvalidEndpoint),
+    /// A deadline that is none, or that would keep a program for hours.
+    #[error("a deadline of {0} is outside 1..=3600 seconds")]
+    Deadline(i64),
     /// An `[[interface]]` that matches by nothing.
     #[error(
         "match is empty: give at least one of name, mac and driver (name = \"*\" is every interface)"

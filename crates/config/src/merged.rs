@@ -47,6 +47,10 @@ pub(crate) struct Merged {
     pub(crate) base: Option<Placed<i64>>,
     pub(crate) order: Option<Placed<Vec<Spanned<String>>>>,
     pub(crate) priority: Option<Placed<i64>>,
+    pub(crate) provider: Option<Placed<String>>,
+    pub(crate) endpoint: Option<Placed<String>>,
+    pub(crate) assign_addresses: Option<bool>,
+    pub(crate) deadline: Option<Placed<i64>>,
     pub(crate) level: Option<LogLevel>,
     /// The sections, each with the number of its file.
     pub(crate) interfaces: Vec<(usize, Section)>,
@@ -61,6 +65,7 @@ impl Merged {
             permanent_addresses,
             tables,
             rules,
+            metadata,
             log,
             interface,
         } = document;
@@ -71,6 +76,10 @@ impl Merged {
         replace(&mut self.base, placed(file, tables.base));
         replace(&mut self.order, placed(file, tables.order));
         replace(&mut self.priority, placed(file, rules.priority));
+        replace(&mut self.provider, placed(file, metadata.provider));
+        replace(&mut self.endpoint, placed(file, metadata.endpoint));
+        replace(&mut self.assign_addresses, metadata.assign_addresses);
+        replace(&mut self.deadline, placed(file, metadata.deadline));
         replace(&mut self.level, log.level);
         let sections = interface.into_iter().map(|section| (file, section));
         self.interfaces.extend(sections);

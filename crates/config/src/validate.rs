@@ -4,10 +4,11 @@
 //! checked here. All problems are collected.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use leaseroute_core::{
-    InterfaceMatch, InterfaceSettings, InvalidNumber, Mac, POSITION_SPAN, Pattern, Priority,
-    ProtocolId, RULE_SPAN, Settings, TableId, TableScheme,
+    InterfaceMatch, InterfaceSettings, InvalidNumber, Mac, MetadataSettings, POSITION_SPAN,
+    Pattern, Priority, ProtocolId, RULE_SPAN, Settings, TableId, TableScheme,
 };
 use toml::Spanned;
 
@@ -17,6 +18,9 @@ use crate::written::{Scheme, Section};
 
 /// The largest interface index: the kernel keeps it in a signed integer.
 const MAX_INDEX: u32 = i32::MAX.unsigned_abs();
+
+/// The longest time to ask a metadata service after one event, in seconds.
+const MAX_DEADLINE: u32 = 3600;
 
 /// What is wrong, and where.
 pub(crate) type Problems = Vec<(Place, Problem)>;
@@ -40,6 +44,18 @@ pub(crate) fn validate(merged: Merged) -> (Settings, Problems) {
             merged.order,
         ),
         priority: priority.unwrap_or(defaults.priority),
+        metadata: MetadataSettings {
+            provider: check
+                .parsed(merged.provider)
+                .unwrap_or(defaults.metadata.provider),
+            endpoint: check.parsed(merged.endpoint),
+            assign_addresses: merged
+                .assign_addresses
+                .unwrap_or(defaults.metadata.assign_addresses),
+            deadline: check
+                .deadline(merged.deadline)
+                .unwrap_or(defaults.metadata.deadline),
+        },
         interfaces: merged
             .interfaces
             .into_iter()
@@ -92,6 +108,21 @@ impl Check {
     ) -> Option<T> {
         let text = Placed::new(file, text?);
         self.take(text.place, rule(&text.value))
+    }
+
+    fn parsed<T: FromStr<Err: Into<Problem>>>(
+        &mut self,
+        text: Option<Placed<String>>,
+    ) -> Option<T> {
+        let text = text?;
+        self.take(text.place, text.value.parse())
+    }
+
+    fn deadline(&mut self, number: Option<Placed<i64>>) -> Option<u32> {
+        let Placed { value, place } = number?;
+        let seconds = u32::try_from(value).ok();
+        let seconds = seconds.filter(|seconds| (1..=MAX_DEADLINE).contains(seconds));
+        self.take(place, seconds.ok_or(Problem::Deadline(value)))
     }
 
     fn priority(&mut self, number: Option<Placed<i64>>) -> Option<Priority> {

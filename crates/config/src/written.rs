@@ -39,6 +39,7 @@ pub struct Document {
     pub(crate) permanent_addresses: Option<bool>,
     pub(crate) tables: Tables,
     pub(crate) rules: Rules,
+    pub(crate) metadata: Metadata,
     pub(crate) log: Log,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) interface: Vec<Section>,
@@ -70,6 +71,20 @@ pub(crate) enum Scheme {
 pub(crate) struct Rules {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Spanned<i64>>,
+}
+
+/// `[metadata]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Metadata {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) provider: Option<Spanned<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoint: Option<Spanned<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) assign_addresses: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<Spanned<i64>>,
 }
 
 /// `[log]`
@@ -140,6 +155,12 @@ impl From<&Loaded> for Document {
             },
             rules: Rules {
                 priority: Some(unplaced(settings.priority.get().into())),
+            },
+            metadata: Metadata {
+                provider: Some(unplaced(settings.metadata.provider.to_string())),
+                endpoint: settings.metadata.endpoint.map(|e| unplaced(e.to_string())),
+                assign_addresses: Some(settings.metadata.assign_addresses),
+                deadline: Some(unplaced(settings.metadata.deadline.into())),
             },
             log: Log {
                 level: Some(loaded.log_level),

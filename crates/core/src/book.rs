@@ -12,6 +12,8 @@ use crate::event::{Event, LeaseChange, RawEvent};
 use crate::host::{Host, Link};
 use crate::interface::{IfIndex, InterfaceName, InterfaceRef, Mac};
 use crate::lease::{Lease, Lease4, Lease6, LeaseState};
+use crate::metadata::CardMetadata;
+use crate::settings::{MetadataSettings, PROVIDERS, ProviderChoice};
 
 /// A record is about one interface in one family.
 pub type RecordKey = (IfIndex, Family);
@@ -58,6 +60,8 @@ const MAX_PARTS: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseBook {
     records: BTreeMap<RecordKey, Record>,
+    /// What metadata services say besides.
+    metadata: BTreeMap<RecordKey, CardMetadata>,
     /// The moment of the last [`LeaseBook::expire`], in seconds since 1970.
     now: u64,
 }
@@ -89,8 +93,70 @@ impl LeaseBook {
         let records = records.into_iter().map(|r| ((r.index, r.family), r));
         Self {
             records: records.collect(),
-            now: 0,
+            ..Self::default()
         }
+    }
+
+    /// The same with what metadata services were found to say.
+    #[must_use]
+    pub fn with_metadata(mut self, said: impl IntoIterator<Item = CardMetadata>) -> Self {
+        let known = said
+            .into_iter()
+            .filter(|said| PROVIDERS.contains(&said.provider.as_str()));
+        let said = known.map(|said| ((said.index, said.family), said));
+        self.metadata.extend(said);
+        self
+    }
+
+    /// What metadata services say, in order.
+    pub fn metadata(&self) -> impl Iterator<Item = &CardMetadata> {
+        self.metadata.values()
+    }
+
+    /// What a metadata service says of an interface in one family. `None`: nobody could find
+    /// out, or nobody is to be asked, or another one than then.
+    #[must_use]
+    pub fn said(
+        &self,
+        index: IfIndex,
+        family: Family,
+        settings: &MetadataSettings,
+    ) -> Option<&CardMetadata> {
+        let known = self.metadata.get(&(index, family))?;
+        let counts = match settings.provider {
+            ProviderChoice::Auto => true,
+            ProviderChoice::None => false,
+            ProviderChoice::Named(name) => name == known.provider,
+        };
+        counts.then_some(known)
+    }
+
+    /// Takes in what a metadata service says, in place of what it said before, and tells
+    /// whether that is news. What is about another card than the one that is there now is left
+    /// out.
+    pub fn learn(&mut self, mut said: CardMetadata, host: &Host) -> bool {
+        let link = host.links.get(&said.index);
+        if link.is_none_or(|link| link.mac != said.mac) {
+            return false;
+        }
+        let key = (said.index, said.family);
+        let before = self.metadata.get(&key);
+        if let Some(before) = before.filter(|before| before.mac == said.mac) {
+            said.follow(before);
+        }
+        let is_news = before.is_none_or(|before| {
+            before.said != said.said || before.provider != said.provider || before.mac != said.mac
+        });
+        self.metadata.insert(key, said);
+        is_news
+    }
+
+    /// The interfaces of which something is known, lease or metadata.
+    pub(crate) fn known(&self) -> impl Iterator<Item = IfIndex> {
+        self.records
+            .keys()
+            .chain(self.metadata.keys())
+            .map(|key| key.0)
     }
 
     /// The record of one interface and family.
@@ -131,23 +197,23 @@ impl LeaseBook {
         }
     }
 
-    /// Drops the records of interfaces that are gone, or that are other cards now, and
-    /// returns their keys.
-    pub fn retain_present(&mut self, host: &Host) -> Vec<RecordKey> {
-        let gone = |record: &Record| match host.links.get(&record.index) {
-            Some(link) => link.mac != record.mac,
-            None => true,
+    /// Drops what is known of interfaces that are gone, or that are other cards now, and
+    /// returns the keys: those of leases, and those of metadata.
+    pub fn retain_present(&mut self, host: &Host) -> (Vec<RecordKey>, Vec<RecordKey>) {
+        let is_there = |index: IfIndex, mac: Option<Mac>| {
+            let link = host.links.get(&index);
+            link.is_some_and(|link| link.mac == mac)
         };
-        let keys: Vec<RecordKey> = self
-            .records
-            .iter()
-            .filter(|(_, record)| gone(record))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in &keys {
-            self.records.remove(key);
-        }
-        keys
+        let gone = self.records.values().filter(|r| !is_there(r.index, r.mac));
+        let leases: Vec<RecordKey> = gone.map(|r| (r.index, r.family)).collect();
+        self.records.retain(|key, _| !leases.contains(key));
+        let gone = self
+            .metadata
+            .values()
+            .filter(|said| !is_there(said.index, said.mac));
+        let metadata: Vec<RecordKey> = gone.map(|said| (said.index, said.family)).collect();
+        self.metadata.retain(|key, _| !metadata.contains(key));
+        (leases, metadata)
     }
 
     /// Takes out the delegated prefixes whose time has passed, in seconds since 1970, and

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use crate::address::Family;
-use crate::host::{Host, Link};
+use crate::host::{Host, Link, LinkAddress};
 use crate::model::{DesiredState, Purpose};
 use crate::note::Note;
 use crate::numbers::{Priority, TableId};
-use crate::plan::{Operation, Plan, Step};
+use crate::plan::{Address, Operation, Plan, Step};
 use crate::route::{ObservedRoute, Route};
 use crate::rule::{ObservedRule, Rule, Selector};
 use crate::settings::Settings;
@@ -23,7 +23,7 @@ use crate::settings::Settings;
 #[must_use]
 pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
     let family = desired.family;
-    let mut steps = Vec::new();
+    let (mut steps, stale_addresses) = addresses(desired, host, settings);
     let mut notes = Vec::new();
 
     let in_tables = host
@@ -88,10 +88,55 @@ pub fn plan(desired: &DesiredState, host: &Host, settings: &Settings) -> Plan {
         stale_rules,
         stale.into_values().flatten().collect(),
     ));
+    steps.extend(stale_addresses);
     Plan {
         steps,
         notes,
         protocol: settings.protocol,
+    }
+}
+
+/// The steps that add the addresses which are missing, and those that delete what is ours and
+/// not wanted any more.
+fn addresses(desired: &DesiredState, host: &Host, settings: &Settings) -> (Vec<Step>, Vec<Step>) {
+    let missing = desired.addresses.iter().filter(|(address, _)| {
+        let mut seen = host.addresses.iter();
+        !seen.any(|seen| address.is_met_by(seen))
+    });
+    let missing = missing.map(|(address, purpose)| Step {
+        operation: Operation::AddAddress(address.clone()),
+        purpose: Some(purpose.clone()),
+    });
+    let is_wanted = |seen: &LinkAddress| {
+        let mut wanted = desired.addresses.iter();
+        desired.kept_addresses.contains(seen) || wanted.any(|(address, _)| address.is_met_by(seen))
+    };
+    let stale = own_addresses(desired.family, host, settings)
+        .filter(|(seen, _)| !is_wanted(seen))
+        .map(|(_, address)| deletion(address));
+    (missing.collect(), stale.collect())
+}
+
+/// The addresses of a family that carry our tag.
+fn own_addresses<'a>(
+    family: Family,
+    host: &'a Host,
+    settings: &'a Settings,
+) -> impl Iterator<Item = (&'a LinkAddress, Address)> {
+    let ours = host.addresses.iter().filter(move |seen| {
+        Family::of_network(seen.address) == family && settings.owns_address(seen)
+    });
+    ours.filter_map(|seen| {
+        let device = host.links.get(&seen.index)?.device();
+        let address = seen.address;
+        Some((seen, Address { device, address }))
+    })
+}
+
+fn deletion(address: Address) -> Step {
+    Step {
+        operation: Operation::DeleteAddress(address),
+        purpose: None,
     }
 }
 
@@ -287,8 +332,12 @@ pub fn removal(family: Family, host: &Host, settings: &Settings, only: Option<&L
             rules = ours;
         }
     }
+    let mut steps = deletions(host, rules, routes);
+    let addresses = own_addresses(family, host, settings)
+        .filter(|(seen, _)| only.is_none_or(|link| link.index == seen.index));
+    steps.extend(addresses.map(|(_, address)| deletion(address)));
     Plan {
-        steps: deletions(host, rules, routes),
+        steps,
         notes: Vec::new(),
         protocol: settings.protocol,
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Family;
 use crate::interface::{Device, IfIndex, InterfaceName, InterfaceRef, Mac};
+use crate::numbers::ProtocolId;
 use crate::route::ObservedRoute;
 use crate::rule::ObservedRule;
 
@@ -73,6 +74,9 @@ pub struct LinkAddress {
     /// Its flags.
     #[serde(default)]
     pub flags: AddressFlags,
+    /// Who put it there (`IFA_PROTO`), where the kernel tells (Linux 5.18).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<ProtocolId>,
 }
 
 /// A snapshot of the host. What a run does not need it does not read, so `addresses`,

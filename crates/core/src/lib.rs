@@ -61,9 +61,11 @@ mod book;
 pub mod client;
 mod diff;
 mod event;
+pub mod export;
 mod host;
 mod interface;
 mod lease;
+mod metadata;
 pub mod model;
 mod note;
 mod numbers;
@@ -86,13 +88,15 @@ pub use lease::{
     ClasslessRoute, ClasslessRoutes, GivenRoute6, Lease, Lease4, Lease6, LeaseState, LeasedAddress,
     LeasedPrefix, MAX_LEASE_ROUTES, RouteOption,
 };
+pub use metadata::{CardMetadata, Said};
 pub use model::{DesiredState, Purpose, Uplink, desired_state};
 pub use note::Note;
 pub use numbers::{InvalidNumber, Priority, ProtocolId, TableId};
-pub use plan::{Operation, Plan, Step};
+pub use plan::{Address, Operation, Plan, Step};
 pub use route::{ObservedRoute, Route, RouteKind, RouterPreference};
 pub use rule::{ObservedRule, RawRule, Rule, RuleAction, Selector};
 pub use settings::{
-    InterfaceMatch, InterfaceSettings, InvalidPattern, Managed, POSITION_SPAN, Pattern, RULE_SPAN,
+    Endpoint, InterfaceMatch, InterfaceSettings, InvalidEndpoint, InvalidPattern, InvalidProvider,
+    Managed, MetadataSettings, POSITION_SPAN, PROVIDERS, Pattern, ProviderChoice, RULE_SPAN,
     Settings, TableScheme, When,
 };

@@ -189,7 +189,7 @@ impl fmt::Display for Note {
                 holder,
             } => write!(
                 f,
-                "the prefix {prefix} delegated to {device} overlaps what {holder} has and is left out: check the DHCP server of {device}"
+                "the prefix {prefix} delegated to {device} overlaps what {holder} has and is left out: check who delegates it, the DHCP server of {device} or the metadata service"
             ),
             Self::TooMany {
                 device,

@@ -6,9 +6,11 @@
 
 use std::fmt;
 
+use ipnetwork::IpNetwork;
 use serde::Serialize;
 
 use crate::address::{Family, NetworkExt as _};
+use crate::host::LinkAddress;
 use crate::interface::Device;
 use crate::model::Purpose;
 use crate::note::Note;
@@ -20,6 +22,8 @@ use crate::rule::{ObservedRule, Rule};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "do", content = "object", rename_all = "snake_case")]
 pub enum Operation {
+    /// Adds an address; one that exists is a success.
+    AddAddress(Address),
     /// Adds a route; one that exists is a success.
     AddRoute(Route),
     /// Puts a route in the place of the one of ours with the same key.
@@ -35,6 +39,32 @@ pub enum Operation {
         /// Its interface, for people.
         device: Option<Device>,
     },
+    /// Deletes an address of ours; a missing one is a success.
+    DeleteAddress(Address),
+}
+
+/// An address of ours on an interface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Address {
+    /// The interface.
+    pub device: Device,
+    /// The address, and how long its on-link prefix is.
+    pub address: IpNetwork,
+}
+
+impl Address {
+    /// Whether the kernel shows just this one.
+    #[must_use]
+    pub fn is_met_by(&self, seen: &LinkAddress) -> bool {
+        seen.index == self.device.index && seen.address == self.address && seen.peer.is_none()
+    }
+}
+
+/// As `ip address add` has it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} dev {}", self.address, self.device.name)
+    }
 }
 
 /// One change and why it is made.
@@ -69,6 +99,9 @@ impl Operation {
             Self::AddRule(rule) => rule.family,
             Self::DeleteRule(rule) => rule.family,
             Self::DeleteRoute { route, .. } => route.family(),
+            Self::AddAddress(address) | Self::DeleteAddress(address) => {
+                Family::of_network(address.address)
+            }
         }
     }
 }
@@ -81,6 +114,10 @@ impl fmt::Display for Command<'_> {
         let Self(operation, protocol) = self;
         write!(f, "ip {} ", operation.family().ip_option())?;
         match operation {
+            Operation::AddAddress(address) => {
+                write!(f, "address add {address} proto {}", protocol.get())
+            }
+            Operation::DeleteAddress(address) => write!(f, "address delete {address}"),
             Operation::AddRoute(route) => {
                 // `add` refuses a second IPv6 default of one metric.
                 let has_siblings = route.family() == Family::Ipv6 && route.destination.is_default();

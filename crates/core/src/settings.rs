@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::host::Link;
+use crate::host::{Link, LinkAddress};
 use crate::interface::Mac;
 use crate::numbers::{Priority, ProtocolId, TableId};
 use crate::route::ObservedRoute;
@@ -193,6 +193,160 @@ pub struct InterfaceSettings {
     pub required: Option<bool>,
 }
 
+/// The metadata providers by name. Each is one file of `leaseroute-metadata`, where a test
+/// holds this list.
+pub const PROVIDERS: &[&str] = &[
+    "alibaba",
+    "azure",
+    "digitalocean",
+    "ec2",
+    "gcp",
+    "hetzner",
+    "oci",
+    "openstack",
+    "scaleway",
+    "vultr",
+];
+
+/// Which metadata service to ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProviderChoice {
+    /// The one that the machine's firmware tells of, if it tells of any.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// This one, one of [`PROVIDERS`].
+    Named(&'static str),
+}
+
+/// Why a text names no metadata provider.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{} is no metadata provider: use auto, none or one of {}", crate::Quoted(.0), PROVIDERS.join(", "))]
+pub struct InvalidProvider(String);
+
+impl std::str::FromStr for ProviderChoice {
+    type Err = InvalidProvider;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            name => {
+                let known = PROVIDERS.iter().find(|known| **known == name);
+                known
+                    .map(|name| Self::Named(name))
+                    .ok_or_else(|| InvalidProvider(text.to_owned()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProviderChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Named(name) => name,
+        })
+    }
+}
+
+impl Serialize for ProviderChoice {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Where a metadata service answers, in place of the provider's own address: `http`, an
+/// address, and a port if it is not 80. Names are not looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint(std::net::SocketAddr);
+
+/// Why a text is no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{} is no endpoint: write http://ADDRESS or http://ADDRESS:PORT, an IPv6 address in brackets",
+    crate::Quoted(.0)
+)]
+pub struct InvalidEndpoint(String);
+
+impl Endpoint {
+    /// An endpoint at an address and a port.
+    #[must_use]
+    pub const fn new(address: std::net::SocketAddr) -> Self {
+        Self(address)
+    }
+
+    /// Its address and port.
+    #[must_use]
+    pub const fn address(self) -> std::net::SocketAddr {
+        self.0
+    }
+}
+
+impl std::str::FromStr for Endpoint {
+    type Err = InvalidEndpoint;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let authority = text
+            .strip_prefix("http://")
+            .map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        let address = authority.and_then(|authority| {
+            let with_port = authority.parse().ok();
+            with_port.or_else(|| format!("{authority}:80").parse().ok())
+        });
+        let address = address.filter(|address: &std::net::SocketAddr| {
+            address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast()
+        });
+        address
+            .map(Self)
+            .ok_or_else(|| InvalidEndpoint(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            std::net::SocketAddr::V4(v4) if v4.port() == 80 => write!(f, "http://{}", v4.ip()),
+            std::net::SocketAddr::V6(v6) if v6.port() == 80 => write!(f, "http://[{}]", v6.ip()),
+            address => write!(f, "http://{address}"),
+        }
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What `[metadata]` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MetadataSettings {
+    /// Which service to ask.
+    pub provider: ProviderChoice,
+    /// Where it answers, if not at its usual address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Endpoint>,
+    /// Whether addresses that only metadata tells of are put on the card.
+    pub assign_addresses: bool,
+    /// For how long after an event a service is asked again that does not know yet, in
+    /// seconds, 1 to 3600.
+    pub deadline: u32,
+}
+
+impl Default for MetadataSettings {
+    fn default() -> Self {
+        Self {
+            provider: ProviderChoice::default(),
+            endpoint: None,
+            assign_addresses: false,
+            deadline: 60,
+        }
+    }
+}
+
 /// Everything that can be configured, checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
@@ -206,6 +360,8 @@ pub struct Settings {
     pub protocol: ProtocolId,
     /// Whether permanent addresses, which nobody leased, count as sources too.
     pub permanent_addresses: bool,
+    /// What is asked of metadata services.
+    pub metadata: MetadataSettings,
     /// Sections about interfaces. Those that fit apply in order, the later ones over the
     /// earlier ones.
     #[serde(rename = "interface")]
@@ -220,6 +376,7 @@ impl Default for Settings {
             priority: Priority::observed(7600),
             protocol: ProtocolId::observed(76),
             permanent_addresses: false,
+            metadata: MetadataSettings::default(),
             interfaces: Vec::new(),
         }
     }
@@ -334,6 +491,12 @@ impl Settings {
             && (self.owns_table(rule.table)
                 || rule.table == TableId::MAIN
                 || rule.table == TableId::LOCAL)
+    }
+
+    /// Whether an address is ours, by its tag.
+    #[must_use]
+    pub fn owns_address(&self, address: &LinkAddress) -> bool {
+        address.protocol == Some(self.protocol)
     }
 
     /// Whether a route is ours: tag and table both fit.

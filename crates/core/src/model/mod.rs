@@ -4,9 +4,10 @@
 //! lease, the other uplinks' prefixes by its own gateway, and its default. Each source
 //! address gets three rules, so that the host's other routes keep working. The files
 //! here: `uplink` finds the uplinks and their sources, `numbering` gives out tables,
-//! `table` fills them, `rules` holds the rules, `checks` what an administrator should
-//! know.
+//! `table` fills them, `rules` holds the rules, `assigned` the addresses that a metadata
+//! service calls for, `checks` what an administrator should know.
 
+mod assigned;
 mod checks;
 mod numbering;
 mod rules;
@@ -21,11 +22,12 @@ use serde::Serialize;
 
 use crate::address::Family;
 use crate::book::LeaseBook;
-use crate::host::Host;
+use crate::host::{Host, LinkAddress};
 use crate::interface::Device;
 use crate::lease::RouteOption;
 use crate::note::Note;
 use crate::numbers::TableId;
+use crate::plan::Address;
 use crate::route::{ObservedRoute, Route};
 use crate::rule::Rule;
 use crate::settings::{Settings, When};
@@ -71,6 +73,8 @@ pub enum Purpose {
     },
     /// The rule that keeps the host's own addresses first.
     LocalFirst,
+    /// An address that a metadata service says the interface has.
+    Assigned,
 }
 
 impl Purpose {
@@ -92,6 +96,7 @@ impl fmt::Display for Purpose {
             Self::Inner { device } => write!(f, "prefix of {device} on this host"),
             Self::Default => f.write_str("own default"),
             Self::Rule { device, why } => write!(f, "{device}: {why}"),
+            Self::Assigned => f.write_str("address by the metadata service"),
             Self::LocalFirst => f.write_str("the host's own addresses first"),
         }
     }
@@ -118,6 +123,10 @@ pub struct DesiredState {
     pub uplinks: Vec<Uplink>,
     /// Whether the number of uplinks calls for anything at all.
     pub active: bool,
+    /// The addresses that the metadata service calls for and that nobody else put there.
+    pub addresses: Vec<(Address, Purpose)>,
+    /// Addresses of ours that stay because nobody said whether they are still the card's.
+    pub kept_addresses: Vec<LinkAddress>,
     /// The wanted routes with their purposes, in the order they have to be added.
     pub routes: Vec<(Route, Purpose)>,
     /// The wanted rules with their purposes, by priority.
@@ -156,6 +165,13 @@ pub fn desired_state(
         book,
         settings,
     };
+    let addresses = assigned::wanted(inputs);
+    let kept_addresses = assigned::kept(inputs);
+    let settled = assigned::settled(inputs, &addresses, &kept_addresses);
+    let inputs = Inputs {
+        host: settled.as_ref().unwrap_or(host),
+        ..inputs
+    };
     let mut notes = Vec::new();
     let found = uplink::find(inputs, &mut notes);
     let tables = numbering::assign(inputs, &found, &mut notes);
@@ -168,6 +184,8 @@ pub fn desired_state(
         family,
         uplinks: Vec::new(),
         active,
+        addresses,
+        kept_addresses,
         routes: Vec::new(),
         rules: Vec::new(),
         kept_routes: Vec::new(),

@@ -118,8 +118,7 @@ pub fn tables_to_read(
         .iter()
         .filter(|r| r.is_default() && (both || r.family() == family));
     let defaults = defaults.filter_map(|route| route.oif);
-    let leased = book.records().map(|record| record.index);
-    let known = leased.chain(advertised).chain(defaults);
+    let known = book.known().chain(advertised).chain(defaults);
     let indexes: BTreeSet<IfIndex> = known.chain(more.iter().copied()).collect();
     let links = indexes.iter().filter_map(|index| host.links.get(index));
     tables.extend(links.filter_map(|link| settings.of(link).table));

@@ -104,6 +104,7 @@ fn facts<'a>(
         Family::Ipv4 => uplink.learn4(inputs, notes),
         Family::Ipv6 => uplink.learn6(inputs, notes),
     }
+    uplink.learn_said(inputs, notes);
     // What lies in another interface's delegated prefix is behind this host, not before
     // it: such a card is a port of the router's own network.
     let is_inner = |prefix: &IpNetwork| {
@@ -134,7 +135,7 @@ fn facts<'a>(
 }
 
 /// Why an interface cannot be an uplink, whatever it holds.
-fn unusable(host: &Host, link: &Link) -> Option<Note> {
+pub(super) fn unusable(host: &Host, link: &Link) -> Option<Note> {
     let device = link.device();
     if let Some(master) = link.master {
         let master = host.links.get(&master).map(|master| master.name.clone());
@@ -175,7 +176,7 @@ impl UplinkFacts<'_> {
             return;
         }
         self.sources = evident_sources(inputs, index);
-        self.routes_known = self.sources.is_empty();
+        self.routes_known = self.sources.is_empty() && !keeps_routes(inputs, index);
         if settings.permanent_addresses {
             let seen = defaults_in_main(host, index, Family::Ipv4);
             let best = seen.min_by_key(|route| (route.metric, route.gateway));
@@ -303,6 +304,108 @@ impl UplinkFacts<'_> {
         part_by_preference(&mut self.defaults);
     }
 
+    /// Takes what a metadata service says of a card that has an address of its own: further
+    /// sources, be they on the card or where the host sends them, and the way out of a card
+    /// that no lease tells of.
+    fn learn_said(&mut self, inputs: Inputs<'_>, notes: &mut Vec<Note>) {
+        let Inputs {
+            family, host, book, ..
+        } = inputs;
+        let index = self.link.index;
+        let Some(said) = book.said(index, family, &inputs.settings.metadata) else {
+            return;
+        };
+        let said = &said.said;
+        let mut told = said.addresses.iter();
+        let has_own = told.any(|address| host.has_address(index, *address));
+        let is_of_this_card = has_own || (said.addresses.is_empty() && !self.sources.is_empty());
+        if !is_of_this_card {
+            return;
+        }
+        let elsewhere = |address: IpAddr| {
+            let mut others = host.links.keys().filter(|other| **other != index);
+            others.any(|other| host.has_address(*other, address))
+        };
+        let told = said.addresses.iter().copied().map(IpNetwork::from);
+        for source in told.chain(said.prefixes.iter().copied()) {
+            let holder = if is_delegated(source) {
+                contested(inputs, index, source).or_else(|| self.inner_holder(inputs, source))
+            } else {
+                None
+            };
+            if let Some(holder) = holder {
+                notes.push(Note::ContestedPrefix {
+                    device: self.link.device(),
+                    prefix: source,
+                    holder,
+                });
+            } else if is_delegated(source) || !elsewhere(source.ip()) {
+                self.sources.insert(source);
+            }
+        }
+        if !has_own {
+            return;
+        }
+        let is_leased = book.lease(index, family).is_some();
+        if self.defaults.is_empty() && !is_leased && family == Family::Ipv4 {
+            let seen = defaults_in_main(host, index, family);
+            let best = seen.min_by_key(|route| (route.metric, route.gateway));
+            self.defaults.extend(best.map(|route| LearnedDefault {
+                gateway: route.gateway,
+                metric: 0,
+                preference: RouterPreference::Medium,
+            }));
+        }
+        // Some clouds give a secondary card a lease without a router, so that main has one default.
+        if self.defaults.is_empty() {
+            let gateway = said
+                .gateway
+                .filter(|gateway| self.may_be_router(host, *gateway));
+            self.defaults.extend(gateway.map(|gateway| LearnedDefault {
+                gateway: Some(gateway),
+                metric: match family {
+                    Family::Ipv4 => 0,
+                    Family::Ipv6 => METRIC6,
+                },
+                preference: RouterPreference::Medium,
+            }));
+        }
+        // Nothing is taken from a table while it is not known what should be in it.
+        self.routes_known |= !self.defaults.is_empty() && !keeps_routes(inputs, index);
+    }
+
+    /// Another interface, such as a VPN's or a container bridge, that has addresses in a prefix
+    /// which is said to be routed here, or in whose network that prefix lies. What is part of
+    /// this card's own network it may have been given, as containers are.
+    fn inner_holder(&self, inputs: Inputs<'_>, prefix: IpNetwork) -> Option<Device> {
+        if self.on_link.iter().any(|own| own.covers(prefix)) {
+            return None;
+        }
+        let host = inputs.host;
+        let mut others = host
+            .links
+            .values()
+            .filter(|link| link.index != self.link.index);
+        let holds = |link: &&Link| {
+            let mut addresses = host.addresses_of(link.index, inputs.family);
+            !link.loopback
+                && addresses.any(|a| {
+                    let on_link = on_link_prefix(a, None);
+                    prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
+                })
+        };
+        others.find(holds).map(Link::device)
+    }
+
+    /// Whether a router that is said to be a card's can be one: no address of this host, and not
+    /// the first or the last address of a network.
+    fn may_be_router(&self, host: &Host, router: IpAddr) -> bool {
+        let mut addresses = host.addresses.iter();
+        let mut networks = self.on_link.iter();
+        !addresses.any(|seen| seen.address.ip() == router)
+            && !networks.any(|network| is_edge(*network, router))
+    }
+
     /// Anybody on a link may advertise: what is more than any network has is left out.
     fn bound_learned(&mut self, notes: &mut Vec<Note>) {
         let device = self.link.device();
@@ -374,7 +477,10 @@ fn part_by_preference(defaults: &mut [LearnedDefault]) {
 
 /// The on-link prefix of an address: the peer's, else the address's own with the lease's
 /// length before the kernel's. A prefix of just that address is none.
-fn on_link_prefix(address: &LinkAddress, leased_length: Option<u8>) -> Option<IpNetwork> {
+pub(super) fn on_link_prefix(
+    address: &LinkAddress,
+    leased_length: Option<u8>,
+) -> Option<IpNetwork> {
     if let Some(peer) = address.peer {
         return Some(peer.canonical());
     }
@@ -422,17 +528,23 @@ pub(super) fn inner_prefixes(
 /// delegated prefix holds, or whose on-link prefix holds it: such a delegation would take that one's
 /// packets away, and a network does not delegate what is another's.
 fn contested(inputs: Inputs<'_>, index: IfIndex, prefix: IpNetwork) -> Option<Device> {
-    let Inputs { host, book, .. } = inputs;
+    let Inputs {
+        family, host, book, ..
+    } = inputs;
     let mut others = host.links.values().filter(|link| link.index != index);
     let is_other = others.find(|link| {
-        let mut addresses = host.addresses_of(link.index, Family::Ipv6);
+        let mut addresses = host.addresses_of(link.index, family);
         let has_default = || {
-            let mut defaults = defaults_in_main(host, link.index, Family::Ipv6);
+            let mut defaults = defaults_in_main(host, link.index, family);
             defaults.next().is_some()
         };
         let is_leased = || {
-            let lease = book.lease6(link.index);
-            lease.is_some_and(|lease| !lease.addresses.is_empty())
+            let lease6 = book.lease6(link.index);
+            let has_address = |lease: &Lease6| !lease.addresses.is_empty();
+            match family {
+                Family::Ipv4 => book.lease4(link.index).is_some(),
+                Family::Ipv6 => lease6.is_some_and(has_address),
+            }
         };
         (has_default() || is_leased())
             && addresses.any(|a| {
@@ -501,6 +613,8 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
         book,
         settings,
     } = inputs;
+    let withdrawn = book.said(index, family, &settings.metadata);
+    let withdrawn = withdrawn.map(|known| &known.withdrawn);
     let lost = match book.get(index, family) {
         None => &BTreeSet::new(),
         Some(record) => match (&record.named_lost, &settings.tables) {
@@ -537,24 +651,61 @@ fn evident_sources(inputs: Inputs<'_>, index: IfIndex) -> BTreeSet<IpNetwork> {
     let sources = ours().filter_map(|rule| {
         let source = rule
             .from
-            .filter(|source| !leased.contains(source) && !lost.contains(source))?;
-        let evident = if source.prefix() == family.host_length() {
-            host.has_address(index, source.ip())
-        } else {
-            leads_through(rule.table)
+            .filter(|source| !leased.contains(source) && !lost.contains(source))
+            .filter(|source| withdrawn.is_none_or(|withdrawn| !withdrawn.contains(source)))?;
+        let evident = match (source.prefix() == family.host_length(), family) {
+            (true, _) => host.has_address(index, source.ip()),
+            // In a table that has just moved there are no routes of an unknown IPv4 lease.
+            (false, Family::Ipv4) if by_position => false,
+            (false, _) => leads_through(rule.table),
         };
         evident.then_some(source)
     });
     sources.collect()
 }
 
-/// What all known leases of the family hold.
+/// Whether an address is the first or the last of an IPv4 network, which no host has, or the
+/// first of an IPv6 one, which all routers have (RFC 4291 section 2.6.1).
+pub(super) fn is_edge(network: IpNetwork, address: IpAddr) -> bool {
+    match network {
+        IpNetwork::V4(network) => {
+            let edges = [network.network(), network.broadcast()];
+            network.prefix() < 31 && edges.map(IpAddr::V4).contains(&address)
+        }
+        IpNetwork::V6(network) => {
+            network.prefix() < 127 && IpAddr::V6(network.network()) == address
+        }
+    }
+}
+
+/// Whether our routes by an interface are those of an IPv4 lease that nobody has told of: a
+/// metadata service may know the address, and not the routes.
+fn keeps_routes(inputs: Inputs<'_>, index: IfIndex) -> bool {
+    let Inputs {
+        family,
+        host,
+        book,
+        settings,
+    } = inputs;
+    let mut addresses = host.addresses_of(index, Family::Ipv4);
+    let mut routes = host.own_tables.iter();
+    family == Family::Ipv4
+        && book.get(index, family).is_none()
+        && book.said(index, family, &settings.metadata).is_some()
+        && addresses.any(|address| !address.flags.permanent)
+        && routes.any(|r| r.oif == Some(index) && r.family() == family && settings.owns_route(r))
+}
+
+/// What all known leases of the family hold, and what metadata services say.
 fn leased_sources(inputs: Inputs<'_>) -> BTreeSet<IpNetwork> {
     let Inputs {
         family, host, book, ..
     } = inputs;
     let mut leased = BTreeSet::new();
     for index in host.links.keys() {
+        if let Some(known) = book.said(*index, family, &inputs.settings.metadata) {
+            leased.extend(known.said.sources());
+        }
         match book.lease(*index, family) {
             None => {}
             Some(Lease::Ipv4(lease)) => {
@@ -605,7 +756,12 @@ pub fn candidates6(host: &Host, book: &LeaseBook, settings: &Settings) -> BTreeS
             .is_some_and(|link| link.up && !link.loopback && link.master.is_none())
     };
     // One whose lease is gone keeps its prefix and its router, which others go around.
-    let known = |index: &IfIndex| book.get(*index, Family::Ipv6).is_some();
+    let known = |index: &IfIndex| {
+        book.get(*index, Family::Ipv6).is_some()
+            || book
+                .said(*index, Family::Ipv6, &settings.metadata)
+                .is_some()
+    };
     let leased = host.links.keys().copied().filter(known);
     // Rules of either family will do: it costs a look at routes, no more.
     let ours = host.rules.iter().filter(|rule| settings.owns_rule(rule));
