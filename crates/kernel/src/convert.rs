@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use leaseroute_core::{
-    AddressFlags, Family, IfIndex, InterfaceName, Link, LinkAddress, Mac, ObservedRoute,
+    Address, AddressFlags, Family, IfIndex, InterfaceName, Link, LinkAddress, Mac, ObservedRoute,
     ObservedRule, Priority, ProtocolId, RawRule, Route, RouteKind, RouterPreference, Rule,
     RuleAction, Selector, TableId,
 };
@@ -312,6 +312,43 @@ pub(crate) fn rule_removal(rule: &ObservedRule) -> Request {
     encode(&RouteNetlinkMessage::DelRule(message), NLM_F_ACK)
 }
 
+/// Puts an address on a link, without the route of its prefix in table main, where it would
+/// compete with those of other cards. IPv4 wants the broadcast address of a prefix told.
+pub(crate) fn address_request(address: &Address, protocol: ProtocolId) -> Request {
+    let mut message = address_message(address);
+    message
+        .attributes
+        .push(AddressAttribute::Protocol(protocol.get().into()));
+    message
+        .attributes
+        .push(AddressAttribute::Flags(KernelAddressFlags::Noprefixroute));
+    if let IpNetwork::V4(network) = address.address
+        && network.prefix() < 31
+    {
+        let broadcast = AddressAttribute::Broadcast(network.broadcast());
+        message.attributes.push(broadcast);
+    }
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    encode(&RouteNetlinkMessage::NewAddress(message), flags)
+}
+
+/// Takes an address off a link.
+pub(crate) fn address_removal(address: &Address) -> Request {
+    let message = address_message(address);
+    encode(&RouteNetlinkMessage::DelAddress(message), NLM_F_ACK)
+}
+
+fn address_message(address: &Address) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = wire(Family::of_network(address.address));
+    message.header.prefix_len = address.address.prefix();
+    message.header.index = address.device.index.get();
+    let ip = address.address.ip();
+    message.attributes.push(AddressAttribute::Local(ip));
+    message.attributes.push(AddressAttribute::Address(ip));
+    message
+}
+
 fn wire(family: Family) -> AddressFamily {
     match family {
         Family::Ipv4 => AddressFamily::Inet,
@@ -504,12 +541,16 @@ pub(crate) fn address(body: &[u8], family: Family) -> Option<LinkAddress> {
     }
     let mut address = None;
     let mut local = None;
+    let mut protocol = None;
     let mut flags = KernelAddressFlags::from_bits_retain(header.flags.bits().into());
     for attribute in attributes(body, ADDRESS_HEADER) {
         match AddressAttribute::parse(&attribute) {
             Ok(AddressAttribute::Address(ip)) => address = Some(ip),
             Ok(AddressAttribute::Local(ip)) => local = Some(ip),
             Ok(AddressAttribute::Flags(all)) => flags = all,
+            Ok(AddressAttribute::Protocol(number)) => {
+                protocol = Some(ProtocolId::observed(number.into()));
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -534,6 +575,7 @@ pub(crate) fn address(body: &[u8], family: Family) -> Option<LinkAddress> {
             // One bit, two meanings: IPv4 calls a second address of a subnet secondary.
             temporary: family == Family::Ipv6 && flags.contains(KernelAddressFlags::Secondary),
         },
+        protocol,
     })
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use leaseroute_core::Operation;
 use thiserror::Error;
 
-use crate::errno::{self, EACCES, EEXIST, ENETDOWN, ENODEV, ENOENT, EPERM, ESRCH};
+use crate::errno::{self, EACCES, EADDRNOTAVAIL, EEXIST, ENETDOWN, ENODEV, ENOENT, EPERM, ESRCH};
 
 /// Reading from the kernel failed.
 #[derive(Debug, Error)]
@@ -62,9 +62,11 @@ impl OperationError {
             return Ok(());
         };
         let as_wanted: &[i32] = match operation {
-            Operation::AddRoute(_) | Operation::ReplaceRoute(_) | Operation::AddRule(_) => {
-                &[EEXIST]
-            }
+            Operation::AddAddress(_)
+            | Operation::AddRoute(_)
+            | Operation::ReplaceRoute(_)
+            | Operation::AddRule(_) => &[EEXIST],
+            Operation::DeleteAddress(_) => &[EADDRNOTAVAIL, ENODEV],
             Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => &[ENOENT, ESRCH, ENODEV],
         };
         if errno::is(&error, as_wanted) {

@@ -276,6 +276,8 @@ impl Kernel for Netlink {
 
 fn request(operation: &Operation, protocol: ProtocolId) -> Request {
     match operation {
+        Operation::AddAddress(address) => convert::address_request(address, protocol),
+        Operation::DeleteAddress(address) => convert::address_removal(address),
         Operation::AddRoute(route) => convert::route_request(route, protocol, Placing::Add),
         Operation::ReplaceRoute(route) => convert::route_request(route, protocol, Placing::Replace),
         Operation::AddRule(rule) => convert::rule_request(rule, protocol),

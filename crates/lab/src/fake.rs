@@ -342,6 +342,42 @@ impl State {
             ..
         } = self;
         match operation {
+            Operation::AddAddress(address) => {
+                let index = address.device.index;
+                links.get(&index).ok_or(Errno::ENODEV)?;
+                let is_same = |seen: &LinkAddress| {
+                    seen.index == index && seen.address.ip() == address.address.ip()
+                };
+                if addresses.iter().any(is_same) {
+                    return Err(Errno::EEXIST.into());
+                }
+                let added = LinkAddress {
+                    index,
+                    address: address.address,
+                    peer: None,
+                    flags: AddressFlags {
+                        permanent: true,
+                        ..AddressFlags::default()
+                    },
+                    protocol: Some(protocol),
+                };
+                addresses.push(added);
+            }
+            Operation::DeleteAddress(address) => {
+                let index = address.device.index;
+                let link = links.get(&index).ok_or(Errno::ENODEV)?;
+                let before = addresses.len();
+                addresses.retain(|seen| seen.index != index || seen.address != address.address);
+                if addresses.len() == before {
+                    return Err(Errno::EADDRNOTAVAIL.into());
+                }
+                let family = Family::of_network(address.address);
+                let left = addresses.iter().filter(|known| {
+                    known.index == link.index && Family::of_network(known.address) == family
+                });
+                let left: Vec<&LinkAddress> = left.collect();
+                fib.remove_prefix(index, address.address, &left);
+            }
             Operation::AddRoute(route) => {
                 let route = fib::as_observed(route, protocol);
                 fib.add_route(route, Placing::Add, links, addresses)?;
@@ -401,6 +437,7 @@ fn link_local(index: IfIndex, mac: Mac) -> LinkAddress {
             permanent: true,
             ..AddressFlags::default()
         },
+        protocol: None,
     }
 }
 

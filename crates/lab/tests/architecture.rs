@@ -24,12 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("leaseroute-metadata", &["leaseroute-core"]),
     (
         "leaseroute-runtime",
-        &[
-            "leaseroute-core",
-            "leaseroute-config",
-            "leaseroute-kernel",
-            "leaseroute-metadata",
-        ],
+        &["leaseroute-core", "leaseroute-config", "leaseroute-kernel"],
     ),
     (
         "leaseroute-watch",
@@ -37,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "leaseroute-core",
             "leaseroute-config",
             "leaseroute-kernel",
+            "leaseroute-metadata",
             "leaseroute-runtime",
         ],
     ),
@@ -212,7 +208,13 @@ fn hooks_carry_no_command_line_parser() {
     assert!(!hooks.is_empty());
     for hook in hooks {
         let used = packages.all_uses(hook);
-        for package in ["clap", "clap_builder", "clap_derive", "leaseroute-lab"] {
+        for package in [
+            "clap",
+            "clap_builder",
+            "clap_derive",
+            "hyper",
+            "leaseroute-lab",
+        ] {
             assert!(!used.contains(package), "{hook} is linked with {package}");
         }
     }

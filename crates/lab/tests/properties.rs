@@ -12,9 +12,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use leaseroute_core::{
-    DesiredState, Family, Folded, InterfaceMatch, InterfaceSettings, LeaseBook, ObservedRoute,
-    Operation, Pattern, Plan, Priority, Selector, Settings, TableId, TableScheme, When,
-    desired_state, is_link_local, is_unicast_host, plan, removal,
+    DesiredState, Family, Folded, InterfaceMatch, InterfaceSettings, LeaseBook, MetadataSettings,
+    ObservedRoute, Operation, Pattern, Plan, Priority, Selector, Settings, TableId, TableScheme,
+    When, desired_state, is_link_local, is_unicast_host, plan, removal,
 };
 use leaseroute_lab::fake::FakeKernel;
 use leaseroute_lab::fixture::Snapshot;
@@ -54,6 +54,11 @@ impl Site {
         self.kernel = FakeKernel::holding(&snapshot);
         if matches!(happening, Happening::StateLost) {
             self.book = LeaseBook::default();
+        }
+        if let Happening::Said(card, family, form) = happening {
+            let host = read(&self.kernel, *family, &self.book, &self.settings);
+            self.book
+                .learn(self.world.said(*card, *family, *form), &host);
         }
         let mut families = Vec::new();
         for raw in events {
@@ -126,11 +131,16 @@ fn settings() -> impl Strategy<Value = Settings> {
         ..section("eth3")
     };
     let sections = proptest::sample::subsequence(vec![table, priority, unmanaged], 0..=3);
-    (when, scheme, any::<bool>(), sections).prop_map(|(when, tables, permanent, interfaces)| {
+    let flags = any::<[bool; 2]>();
+    (when, scheme, flags, sections).prop_map(|(when, tables, [permanent, assign], interfaces)| {
         Settings {
             when,
             tables,
             permanent_addresses: permanent,
+            metadata: MetadataSettings {
+                assign_addresses: assign,
+                ..MetadataSettings::default()
+            },
             interfaces,
             ..Settings::default()
         }
@@ -200,6 +210,24 @@ fn assert_reached(site: &Site, desired: &DesiredState) {
         let left = format!("left: {} table {}", seen.describe(None), seen.table);
         assert!(wanted || desired.kept_routes.contains(seen), "{left}");
     }
+    let seen = site.kernel.contents().addresses;
+    for (address, _) in &desired.addresses {
+        assert!(
+            seen.iter().any(|seen| address.is_met_by(seen)),
+            "missing: {address}"
+        );
+    }
+    let ours = seen.iter().filter(|seen| {
+        Family::of_network(seen.address) == family && site.settings.owns_address(seen)
+    });
+    for seen in ours {
+        let wanted = desired
+            .addresses
+            .iter()
+            .any(|(address, _)| address.is_met_by(seen));
+        let kept = desired.kept_addresses.contains(seen);
+        assert!(wanted || kept, "left: {}", seen.address);
+    }
 }
 
 /// No operation touches a number of others.
@@ -215,6 +243,9 @@ fn assert_within_bounds(plan: &Plan, settings: &Settings) {
                 assert!(route.metric != 0 || route.family() == Family::Ipv4);
             }
             Operation::DeleteRoute { route, .. } => assert!(settings.owns_route(route)),
+            Operation::AddAddress(_) => assert!(settings.metadata.assign_addresses),
+            // The kernel scenarios show that only those with our tag are.
+            Operation::DeleteAddress(_) => {}
             Operation::DeleteRule(rule) => assert!(settings.owns_rule(rule)),
             Operation::AddRule(rule) => {
                 assert!(settings.owns_priority(rule.priority));
@@ -269,8 +300,18 @@ proptest! {
             for family in site.happen(happening) {
                 let other = if family == Family::Ipv4 { Family::Ipv6 } else { Family::Ipv4 };
                 let before = site.kernel.contents();
-                site.reconcile(family);
-                prop_assert_eq!(foreign_of(&before, &site.settings), foreign_of(&site.kernel.contents(), &site.settings));
+                let plan = site.reconcile(family);
+                // With its last IPv4 address a device loses everybody's routes.
+                let bared = |route: &ObservedRoute| plan.steps.iter().any(|step| match &step.operation {
+                    Operation::DeleteAddress(address) => Some(address.device.index) == route.oif,
+                    _ => false,
+                });
+                let foreign = |seen: &Snapshot| {
+                    let (rules, mut routes) = foreign_of(seen, &site.settings);
+                    routes.retain(|route| !bared(route));
+                    (rules, routes)
+                };
+                prop_assert_eq!(foreign(&before), foreign(&site.kernel.contents()));
                 prop_assert_eq!(of_family(&before, other), of_family(&site.kernel.contents(), other));
             }
         }

@@ -111,6 +111,7 @@ impl Bench for FakeBench {
                 permanent: true,
                 ..AddressFlags::default()
             },
+            protocol: None,
         });
     }
 

@@ -1,12 +1,16 @@
 //! Links and addresses: what they show, and what goes with them.
 
-use leaseroute_core::{Device, Family, Operation, Route, Selector};
+use std::collections::BTreeSet;
+
+use leaseroute_core::{
+    Address, Device, Family, Operation, ProtocolId, Route, Selector, is_link_local,
+};
 use leaseroute_kernel::{Kernel as _, OperationError};
 
 use super::Scenario;
 use super::bench::{
-    Bench, TABLE, all_done, assert_table, name, numbers, refusal, route, rule, rules, shown,
-    succeeded, table,
+    Bench, PROTOCOL, TABLE, all_done, assert_table, name, numbers, refusal, route, rule, rules,
+    shown, succeeded, table,
 };
 
 pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
@@ -15,6 +19,11 @@ pub(super) fn scenarios<B: Bench>() -> Vec<Scenario<B>> {
             name: "links and addresses are shown",
             why: "all that follows rests on them",
             play: shows,
+        },
+        Scenario {
+            name: "addresses of ours come and go",
+            why: "they are told from all others by their tag, and twice is once",
+            play: own_addresses,
         },
         Scenario {
             name: "a link goes down and up",
@@ -98,6 +107,50 @@ fn shows<B: Bench>(bench: &B) {
             )
         });
         assert_eq!(seen, Some((card.index, None, true, false)));
+    }
+}
+
+fn own_addresses<B: Bench>(bench: &B) {
+    let [card, _] = bench.cards();
+    for (family, ours) in [
+        (Family::Ipv4, "203.0.113.77/32"),
+        (Family::Ipv4, "203.0.113.130/28"),
+        (Family::Ipv6, "2001:db8:77::7/128"),
+    ] {
+        let foreign = numbers(family).address;
+        bench.add_address(&card, foreign);
+        let own = |address| Address {
+            device: card.clone(),
+            address,
+        };
+        let add = [ours.parse().unwrap_or(foreign), foreign]
+            .map(|address| Operation::AddAddress(own(address)));
+        let shown = || {
+            let seen = succeeded(bench.kernel().addresses(family));
+            let seen = seen
+                .into_iter()
+                .filter(|seen| seen.index == card.index && !is_link_local(seen.address.ip()));
+            let seen = seen.map(|seen| {
+                let tag = seen.protocol.map(ProtocolId::get);
+                (seen.address.to_string(), tag == Some(PROTOCOL.get()))
+            });
+            seen.collect::<BTreeSet<_>>()
+        };
+        let foreign_alone = BTreeSet::from([(foreign.to_string(), false)]);
+        let both: BTreeSet<_> = [(ours.to_owned(), true)]
+            .into_iter()
+            .chain(foreign_alone.clone())
+            .collect();
+        for _ in 0..2 {
+            all_done(bench, &add);
+            assert_eq!(shown(), both);
+        }
+        let delete = Operation::DeleteAddress(own(ours.parse().unwrap_or(foreign)));
+        for _ in 0..2 {
+            all_done(bench, std::slice::from_ref(&delete));
+            assert_eq!(shown(), foreign_alone);
+        }
+        bench.delete_address(card.index, foreign);
     }
 }
 

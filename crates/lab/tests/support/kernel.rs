@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use leaseroute_core::{
-    Family, Host, IfIndex, LeaseBook, ObservedRoute, ObservedRule, Operation, Plan, Priority,
-    ProtocolId, RawRule, RouteKind, RouterPreference, RuleAction, Settings, TableId,
+    Family, Host, IfIndex, LeaseBook, Link, LinkAddress, ObservedRoute, ObservedRule, Operation,
+    Plan, Priority, ProtocolId, RawRule, RouteKind, RouterPreference, RuleAction, Settings,
+    TableId,
 };
 use leaseroute_kernel::Kernel as _;
 use leaseroute_lab::fake::FakeKernel;
@@ -62,6 +63,18 @@ pub(crate) fn inherit(now: &mut Snapshot, before: &Snapshot, settings: &Settings
     for rule in before.rules.iter().filter(|rule| settings.owns_rule(rule)) {
         if !now.rules.contains(rule) {
             now.rules.push(rule.clone());
+        }
+    }
+    let addresses = before.addresses.iter().filter(|address| {
+        let up = |link: &Link| link.up || address.address.is_ipv4();
+        settings.owns_address(address) && now.links.get(&address.index).is_some_and(up)
+    });
+    for address in addresses {
+        let is_same = |seen: &LinkAddress| {
+            seen.index == address.index && seen.address.ip() == address.address.ip()
+        };
+        if !now.addresses.iter().any(is_same) {
+            now.addresses.push(address.clone());
         }
     }
     let ours = before

@@ -1,12 +1,12 @@
 //! Random leases, advertisements and happenings.
 
-use leaseroute_core::{ObservedRoute, ObservedRule, RouterPreference};
+use leaseroute_core::{Family, ObservedRoute, ObservedRule, RouterPreference};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::spelling::Spelling;
-use super::world::{CARDS, Form6, Happening, Lease4Form, Mask, NETS, Router, Routes};
+use super::world::{CARDS, Form6, Happening, Lease4Form, Mask, NETS, Router, Routes, SaidForm};
 
 pub(crate) fn lease4_form() -> impl Strategy<Value = Lease4Form> {
     let masks = [
@@ -94,6 +94,15 @@ pub(crate) fn form6() -> impl Strategy<Value = Form6> {
     })
 }
 
+fn said_form() -> impl Strategy<Value = SaidForm> {
+    (0..3_u8, any::<[bool; 3]>()).prop_map(|(more, [prefix, unserved, gateway])| SaidForm {
+        more,
+        prefix,
+        unserved,
+        gateway,
+    })
+}
+
 pub(crate) fn happening() -> impl Strategy<Value = Happening> {
     let card = || 0..CARDS;
     prop_oneof![
@@ -104,6 +113,10 @@ pub(crate) fn happening() -> impl Strategy<Value = Happening> {
         2 => (card(), any::<bool>()).prop_map(|(card, up)| Happening::Up(card, up)),
         1 => (card(), any::<bool>()).prop_map(|(card, master)| Happening::Master(card, master)),
         1 => Just(Happening::StateLost),
+        3 => (card(), any::<bool>(), said_form()).prop_map(|(card, is_ipv4, form)| {
+            let family = if is_ipv4 { Family::Ipv4 } else { Family::Ipv6 };
+            Happening::Said(card, family, form)
+        }),
     ]
 }
 

@@ -1,12 +1,12 @@
 //! Hosts with up to four cards, leases of every form, and what can happen to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use leaseroute_core::{
-    AddressFlags, Client, Family, IfIndex, InterfaceName, Link, LinkAddress, Mac, ObservedRoute,
-    ObservedRule, ProtocolId, RawEvent, RouterPreference,
+    AddressFlags, CardMetadata, Client, Family, IfIndex, InterfaceName, Link, LinkAddress, Mac,
+    ObservedRoute, ObservedRule, ProtocolId, RawEvent, RouterPreference, Said,
 };
 
 use leaseroute_lab::fixture::Snapshot;
@@ -101,6 +101,21 @@ pub(crate) enum Happening {
     Master(usize, bool),
     /// Nobody reports anything and the state folder is lost.
     StateLost,
+    /// A metadata service tells of a card.
+    Said(usize, Family, SaidForm),
+}
+
+/// What a metadata service says of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SaidForm {
+    /// How many addresses besides the leased one.
+    pub(crate) more: u8,
+    /// Whether a prefix is routed to the card.
+    pub(crate) prefix: bool,
+    /// Whether no DHCP server serves the card.
+    pub(crate) unserved: bool,
+    /// Whether the router is told.
+    pub(crate) gateway: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -124,6 +139,10 @@ pub(crate) fn index_of(card: usize) -> IfIndex {
 
 pub(crate) fn name_of(card: usize) -> InterfaceName {
     format!("eth{card}").parse().unwrap()
+}
+
+fn mac_of(card: usize) -> Mac {
+    Mac::new([2, 0, 0, 0, 0, u8::try_from(9 - card).unwrap()])
 }
 
 impl Lease4Form {
@@ -271,7 +290,7 @@ impl World {
                 self.cards[*card].master = *master;
                 vec![]
             }
-            Happening::StateLost => vec![],
+            Happening::StateLost | Happening::Said(..) => vec![],
         }
     }
 
@@ -298,6 +317,66 @@ impl World {
             .collect()
     }
 
+    /// What a metadata service says of a card, the address that it has now among it.
+    pub(crate) fn said(&self, card: usize, family: Family, form: SaidForm) -> CardMetadata {
+        let number = u8::try_from(card).unwrap();
+        let (own, subnet, gateway): (Option<IpAddr>, String, IpAddr) = match family {
+            Family::Ipv4 => {
+                let lease = self.cards[card].lease4;
+                let lease = lease.map(|lease| IpAddr::V4(lease.address(card)));
+                let unserved = Ipv4Addr::new(198, 18, number, 10);
+                let own = lease.or(form.unserved.then_some(IpAddr::V4(unserved)));
+                let gateway = Ipv4Addr::new(198, 18, number, 1);
+                (own, format!("198.18.{number}.0/24"), gateway.into())
+            }
+            Family::Ipv6 => {
+                let held = self.cards[card].form6.as_ref();
+                let held = held.map(|held| IpAddr::V6(held.address(card)));
+                let unserved = Ipv6Addr::new(0x2001, 0xdb8, 0x7000, number.into(), 0, 0, 0, 10);
+                let own = held.or(form.unserved.then_some(IpAddr::V6(unserved)));
+                let gateway = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x77);
+                (own, format!("2001:db8:7000:{number}::/64"), gateway.into())
+            }
+        };
+        let more = (0..form.more).map(|place| match family {
+            Family::Ipv4 => IpAddr::V4(Ipv4Addr::new(198, 19, number, 20 + place)),
+            Family::Ipv6 => IpAddr::V6(Ipv6Addr::new(
+                0x2001,
+                0xdb8,
+                0x7100,
+                number.into(),
+                0,
+                0,
+                0,
+                place.into(),
+            )),
+        });
+        let prefix = match family {
+            Family::Ipv4 => format!("198.19.{}.16/28", 100 + number),
+            Family::Ipv6 => format!("2001:db8:7200:{number}::/80"),
+        };
+        CardMetadata {
+            index: index_of(card),
+            name: name_of(card),
+            mac: Some(mac_of(card)),
+            family,
+            provider: "ec2".to_owned(),
+            said: Said {
+                addresses: own.into_iter().chain(more).collect(),
+                subnets: [subnet.parse().unwrap()].into(),
+                prefixes: form
+                    .prefix
+                    .then(|| prefix.parse().unwrap())
+                    .into_iter()
+                    .collect(),
+                gateway: form.gateway.then_some(gateway),
+                is_unserved: form.unserved,
+            },
+            withdrawn: BTreeSet::new(),
+            updated: 0,
+        }
+    }
+
     /// What the kernel holds as clients and administrators leave it, without anything of ours.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut kernel = bare();
@@ -306,8 +385,7 @@ impl World {
             .insert(IfIndex::new(1).unwrap(), link(1, "lo", None));
         for (card, state) in self.cards.iter().enumerate() {
             let index = index_of(card);
-            let mac = Mac::new([2, 0, 0, 0, 0, u8::try_from(9 - card).unwrap()]);
-            let mut link = link(index.get(), name_of(card).as_str(), Some(mac));
+            let mut link = link(index.get(), name_of(card).as_str(), Some(mac_of(card)));
             link.up = !state.down;
             link.master = state.master.then(|| IfIndex::new(9).unwrap());
             kernel.links.insert(index, link);
@@ -356,6 +434,7 @@ fn add4(kernel: &mut Snapshot, card: usize, form: &Lease4Form, down: bool) {
         address: IpNetwork::V4(address),
         peer: None,
         flags: AddressFlags::default(),
+        protocol: None,
     });
     if down {
         return;
@@ -391,6 +470,7 @@ fn add6(kernel: &mut Snapshot, card: usize, form: &Form6) {
             address: IpNetwork::V6(Ipv6Network::new(address, length).unwrap()),
             peer: None,
             flags,
+            protocol: None,
         });
     };
     let permanent = AddressFlags {
