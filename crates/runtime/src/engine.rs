@@ -15,11 +15,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Effect, Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Operation, Plan,
-    RawEvent, RecordKey, Settings,
+    CardMetadata, Effect, Event, Family, Folded, Host, IfIndex, InterfaceRef, LeaseBook, Operation,
+    Plan, RawEvent, RecordKey, Settings,
 };
 use leaseroute_kernel::{Kernel, KernelError};
+use rustix::system::uname;
 use thiserror::Error;
+use tracing::warn;
 
 use crate::exit::Exit;
 use crate::lock::{self, Lock, Try};
@@ -148,6 +150,8 @@ pub struct Task<'a> {
     pub events: Vec<(Event, RawEvent)>,
     /// Families to reconcile besides those of events.
     pub families: BTreeSet<Family>,
+    /// What a metadata service was found to say.
+    pub said: Vec<CardMetadata>,
     /// Which changes to leave undone for now.
     pub spares: &'a dyn Fn(&Operation) -> bool,
 }
@@ -180,10 +184,31 @@ impl Waiter {
     }
 }
 
+/// What a run was asked to do.
+struct Asked<'a> {
+    events: Vec<Waiting>,
+    families: BTreeSet<Family>,
+    said: Vec<CardMetadata>,
+    spares: &'a dyn Fn(&Operation) -> bool,
+}
+
+impl Asked<'_> {
+    /// What a hook or a command asks for: at most one event, and nothing is left undone.
+    fn new(event: Option<Waiting>, families: &[Family]) -> Self {
+        Self {
+            events: event.into_iter().collect(),
+            families: families.iter().copied().collect(),
+            said: Vec::new(),
+            spares: ALL,
+        }
+    }
+}
+
 /// What is done within a look.
 struct Look<'a> {
     events: Vec<(Option<PathBuf>, Waiting)>,
     families: BTreeSet<Family>,
+    said: Vec<CardMetadata>,
     spares: &'a dyn Fn(&Operation) -> bool,
 }
 
@@ -204,7 +229,7 @@ impl<K: Kernel> Engine<K> {
     pub fn new(kernel: K, settings: Settings, state: StateFolder) -> Self {
         Self {
             kernel,
-            settings,
+            settings: possible(settings),
             state,
             patience: PATIENCE,
         }
@@ -218,7 +243,7 @@ impl<K: Kernel> Engine<K> {
 
     /// Works by other settings from now on.
     pub fn reconfigure(&mut self, settings: Settings) {
-        self.settings = settings;
+        self.settings = possible(settings);
     }
 
     /// The kernel.
@@ -305,10 +330,33 @@ impl<K: Kernel> Engine<K> {
             raw: capture::worth_keeping(&raw),
             event,
         };
-        let own = task.events.into_iter().map(keep).collect();
+        let asked = Asked {
+            events: task.events.into_iter().map(keep).collect(),
+            families: task.families,
+            said: task.said,
+            spares: task.spares,
+        };
         match held.0 {
-            Ok(lock) => self.work_locked(lock, own, task.families, task.spares),
-            Err(error) => self.work_unlocked(error, own, task.families, task.spares),
+            Ok(lock) => self.work_locked(lock, asked),
+            Err(error) => self.work_unlocked(error, asked),
+        }
+    }
+
+    /// Takes in what a metadata service was found to say of cards, and makes the kernel fit
+    /// when that is news.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be read, or the lock stayed taken.
+    pub fn learn(&self, said: Vec<CardMetadata>) -> Result<Outcome, EngineError> {
+        let asked = Asked {
+            said,
+            ..Asked::new(None, &[])
+        };
+        match self.lock() {
+            Ok(lock) => self.work_locked(lock, asked),
+            Err(EngineError::State(error)) => self.work_unlocked(error, asked),
+            Err(error) => Err(error),
         }
     }
 
@@ -318,8 +366,7 @@ impl<K: Kernel> Engine<K> {
         own: Option<Waiting>,
         families: &[Family],
     ) -> Result<Outcome, EngineError> {
-        let own = own.into_iter().collect();
-        self.work_unlocked(error, own, families.iter().copied().collect(), ALL)
+        self.work_unlocked(error, Asked::new(own, families))
     }
 
     fn hold(
@@ -328,42 +375,34 @@ impl<K: Kernel> Engine<K> {
         own: Option<Waiting>,
         families: &[Family],
     ) -> Result<Outcome, EngineError> {
-        let own = own.into_iter().collect();
-        self.work_locked(lock, own, families.iter().copied().collect(), ALL)
+        self.work_locked(lock, Asked::new(own, families))
     }
 
     /// Does the work without a lock, since the state folder gives none.
-    fn work_unlocked(
-        &self,
-        error: StateError,
-        own: Vec<Waiting>,
-        families: BTreeSet<Family>,
-        spares: &dyn Fn(&Operation) -> bool,
-    ) -> Result<Outcome, EngineError> {
+    fn work_unlocked(&self, error: StateError, asked: Asked<'_>) -> Result<Outcome, EngineError> {
         let mut work = Work::default();
         work.state_errors.push(error);
         let (book, _) = self.state.read_book();
-        let events = own.into_iter().map(|waiting| (None, waiting)).collect();
+        let events = asked.events.into_iter().map(|waiting| (None, waiting));
         let look = Look {
-            events,
-            families,
-            spares,
+            events: events.collect(),
+            families: asked.families,
+            said: asked.said,
+            spares: asked.spares,
         };
         self.look(&mut work, book, look)?;
         Ok(work.into())
     }
 
     /// Does the work of everybody as long as there is any, then frees the lock.
-    fn work_locked(
-        &self,
-        lock: Lock,
-        own: Vec<Waiting>,
-        families: BTreeSet<Family>,
-        spares: &dyn Fn(&Operation) -> bool,
-    ) -> Result<Outcome, EngineError> {
+    fn work_locked(&self, lock: Lock, asked: Asked<'_>) -> Result<Outcome, EngineError> {
         let mut work = Work::default();
-        let mut own = own;
-        let mut families = families;
+        let Asked {
+            events: mut own,
+            mut families,
+            mut said,
+            spares,
+        } = asked;
         for _ in 0..LOOKS {
             let (posted, errors) = self.state.inbox();
             self.discard(&mut work, errors);
@@ -374,7 +413,7 @@ impl<K: Kernel> Engine<K> {
             // What waits came earlier than what found the lock free.
             let last = std::mem::take(&mut own);
             events.extend(last.iter().cloned().map(|waiting| (None, waiting)));
-            if events.is_empty() && families.is_empty() {
+            if events.is_empty() && families.is_empty() && said.is_empty() {
                 break;
             }
             let (book, errors) = self.state.read_book();
@@ -382,6 +421,7 @@ impl<K: Kernel> Engine<K> {
             let look = Look {
                 events,
                 families: std::mem::take(&mut families),
+                said: std::mem::take(&mut said),
                 spares,
             };
             if let Err(error) = self.look(&mut work, book, look) {
@@ -428,6 +468,7 @@ impl<K: Kernel> Engine<K> {
         let Look {
             events,
             mut families,
+            said,
             spares,
         } = look;
         let links = snapshot::links(&self.kernel, &self.settings)?;
@@ -435,12 +476,29 @@ impl<K: Kernel> Engine<K> {
             links,
             ..Host::default()
         };
-        for key in book.retain_present(&host) {
+        let (leases, metadata) = book.retain_present(&host);
+        for key in leases {
             work.note(self.state.remove_record(key));
+        }
+        for key in metadata {
+            work.note(self.state.remove_said(key));
         }
         for key in book.expire(now()) {
             families.insert(key.1);
             self.remember(work, &book, key);
+        }
+        for said in said {
+            // What was not applied when it was news is made good.
+            families.insert(said.family);
+            let key = (said.index, said.family);
+            if book.learn(said, &host)
+                && let Some(known) = book
+                    .metadata()
+                    .find(|known| (known.index, known.family) == key)
+            {
+                logging::learnt(known);
+                work.note(self.state.write_said(known));
+            }
         }
         let mut touched = BTreeSet::new();
         let mut unknown = Vec::new();
@@ -556,6 +614,12 @@ impl<K: Kernel> Engine<K> {
                 .state_errors
                 .extend(self.state.remove_record(key).err());
         }
+        let keys = book.metadata().map(|said| (said.index, said.family));
+        for key in keys.filter(|key| is_meant(Some(key.0))) {
+            removal
+                .state_errors
+                .extend(self.state.remove_said(key).err());
+        }
         for (path, Waiting { event, .. }) in self.state.inbox().0 {
             if is_meant(host.resolve(&event.interface).map(|link| link.index)) {
                 let answered = self.state.answer(&path, Exit::Done);
@@ -564,6 +628,23 @@ impl<K: Kernel> Engine<K> {
         }
         Ok(removal)
     }
+}
+
+/// The same settings without what the kernel cannot do: before Linux 5.18 it forgets who put
+/// an address on a card (`IFA_PROTO`), so that ours could never be taken off again.
+fn possible(mut settings: Settings) -> Settings {
+    if settings.metadata.assign_addresses {
+        let release = uname().release().to_string_lossy().into_owned();
+        let mut numbers = release
+            .split(['.', '-'])
+            .map_while(|part| part.parse().ok());
+        let version: Option<(u32, u32)> = numbers.next().zip(numbers.next());
+        if version.is_some_and(|version| version < (5, 18)) {
+            warn!("assign_addresses needs Linux 5.18 or later: no address is put on a card");
+            settings.metadata.assign_addresses = false;
+        }
+    }
+    settings
 }
 
 /// What an event that waited will be told.

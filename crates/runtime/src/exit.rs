@@ -36,8 +36,11 @@ pub enum Exit {
     /// `leaseroute status --verify` found replies that leave by another interface than
     /// their source's, or not at all (10).
     Misrouted = 10,
-    /// `leaseroute wait-online` gave up: cards were not ready at its deadline (11).
+    /// `leaseroute wait-online` gave up: cards were not ready at its deadline; or the service
+    /// that `leaseroute metadata` asked did not know all by then (11).
     Incomplete = 11,
+    /// `leaseroute doctor` found what should be put right (12).
+    Problems = 12,
 }
 
 impl Exit {
@@ -74,8 +77,9 @@ impl Exit {
         ),
         (
             Self::Incomplete,
-            "wait-online: cards were not ready at the deadline",
+            "wait-online: cards were not ready at the deadline; metadata: not all was found out by then",
         ),
+        (Self::Problems, "doctor: found what should be put right"),
     ];
 
     /// The number.
@@ -121,6 +125,6 @@ mod tests {
     #[test]
     fn a_code_is_the_place_in_the_list() {
         let codes = Exit::ALL.iter().map(|(exit, _)| exit.code());
-        assert!(codes.eq(0..=Exit::Incomplete.code()));
+        assert!(codes.eq(0..=Exit::Problems.code()));
     }
 }

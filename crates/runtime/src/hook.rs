@@ -15,7 +15,7 @@ use std::process;
 
 use leaseroute_config::{ConfigError, LogLevel};
 pub use leaseroute_core::Client;
-use leaseroute_core::{Event, RawEvent};
+use leaseroute_core::{Event, ProviderChoice, RawEvent};
 use leaseroute_kernel::{KernelError, Netlink};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::io::fcntl_getfd;
@@ -28,7 +28,7 @@ use crate::exit::Exit;
 use crate::logging::{self, Sink};
 use crate::paths::Paths;
 use crate::state::StateFolder;
-use crate::{capture, sandbox};
+use crate::{capture, sandbox, wake};
 
 /// Defines `main` of a hook program, for a client by its variant of `Client` and under a
 /// name for messages. The program's file begins with
@@ -117,7 +117,11 @@ fn handle(raw: &RawEvent, program: &'static str, sink: Sink) -> Exit {
         Ok(kernel) => {
             let engine = Engine::new(kernel, settings, state);
             let exit = match parsed {
-                Ok(event) => event.map_or(Exit::Done, |event| take(&engine, &event, raw)),
+                Ok(event) => event.map_or(Exit::Done, |event| {
+                    let exit = take(&engine, &event, raw);
+                    wake(&engine, &event);
+                    exit
+                }),
                 Err(exit) => {
                     follow(&engine);
                     exit
@@ -166,6 +170,17 @@ fn follow(engine: &Engine<Netlink>) {
     match engine.apply() {
         Ok(outcome) => mem::forget(outcome),
         Err(error) => error!("{}", with_causes(&error)),
+    }
+}
+
+/// Lets the metadata service be asked what else the card has, now that its lease is seen to.
+fn wake(engine: &Engine<Netlink>, event: &Event) {
+    let asks = engine.settings().metadata.provider != ProviderChoice::None;
+    if asks
+        && event.brings_lease()
+        && let Err(error) = wake::tell(engine.state().path(), &event.interface)
+    {
+        debug!("nobody asks for metadata: {error}");
     }
 }
 

@@ -23,6 +23,7 @@ pub mod reconcile;
 pub mod sandbox;
 pub mod snapshot;
 pub mod state;
+pub mod wake;
 mod writer;
 
 pub use engine::{Engine, EngineError, Held, Outcome, Removal, Task, Turn, Waiter};

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use leaseroute_config::LogLevel;
 use leaseroute_core::{
-    Effect, Event, Family, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted,
+    CardMetadata, Effect, Event, Family, IfIndex, InterfaceRef, Note, Operation, Plan, Quoted,
 };
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, error, info, warn};
@@ -70,6 +70,22 @@ fn journal() -> Option<UnixDatagram> {
 pub(crate) fn folded(event: &Event, family: Family, effect: Effect) {
     let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
     debug!(interface, %family, reason, ?effect, "{interface}: {reason} taken in ({family}), change: {effect:?}");
+}
+
+/// A metadata service said something new of a card.
+pub(crate) fn learnt(known: &CardMetadata) {
+    let CardMetadata {
+        name,
+        family,
+        provider,
+        said,
+        ..
+    } = known;
+    let (addresses, prefixes) = (said.addresses.len(), said.prefixes.len());
+    info!(
+        interface = name.as_str(), %family,
+        "{name}: {provider} tells in {family} of {addresses} address(es) and {prefixes} prefix(es)"
+    );
 }
 
 /// An event names an interface that does not exist.
@@ -158,12 +174,16 @@ struct Changes {
     routes_deleted: usize,
     rules_added: usize,
     rules_deleted: usize,
+    addresses_added: usize,
+    addresses_deleted: usize,
 }
 
 impl Changes {
     fn count(&mut self, plan: &Plan) {
         for step in &plan.steps {
             *match step.operation {
+                Operation::AddAddress(_) => &mut self.addresses_added,
+                Operation::DeleteAddress(_) => &mut self.addresses_deleted,
                 Operation::AddRoute(_) => &mut self.routes_added,
                 Operation::ReplaceRoute(_) => &mut self.routes_replaced,
                 Operation::AddRule(_) => &mut self.rules_added,
@@ -177,15 +197,21 @@ impl Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
+            (self.addresses_added, "address", "added"),
             (self.routes_added, "route", "added"),
             (self.routes_replaced, "route", "replaced"),
             (self.rules_added, "rule", "added"),
             (self.rules_deleted, "rule", "deleted"),
             (self.routes_deleted, "route", "deleted"),
+            (self.addresses_deleted, "address", "deleted"),
         ];
         let mut separator = "";
         for (count, what, done) in parts.into_iter().filter(|(count, ..)| *count > 0) {
-            let plural = if count == 1 { "" } else { "s" };
+            let plural = match what {
+                _ if count == 1 => "",
+                "address" => "es",
+                _ => "s",
+            };
             write!(f, "{separator}{count} {what}{plural} {done}")?;
             separator = ", ";
         }

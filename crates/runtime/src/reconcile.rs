@@ -115,6 +115,9 @@ impl Failure {
             (Operation::AddRoute(route) | Operation::ReplaceRoute(route), _) => {
                 route.device.index == index
             }
+            (Operation::AddAddress(address) | Operation::DeleteAddress(address), _) => {
+                address.device.index == index
+            }
             (_, Some(Purpose::Rule { device, .. })) => device.index == index,
             (Operation::DeleteRoute { route, .. }, _) => route.oif == Some(index),
             _ => true,
@@ -159,6 +162,15 @@ pub fn reconcile<K: Kernel>(
         let made = done.steps.len();
         failures = apply(kernel, std::mem::take(&mut wanted.steps), &mut done);
         let progress = done.steps.len() > made;
+        let is_address = |step: &Step| {
+            matches!(
+                step.operation,
+                Operation::AddAddress(_) | Operation::DeleteAddress(_)
+            )
+        };
+        if done.steps.iter().skip(made).any(is_address) {
+            snapshot::read_addresses(kernel, family, &mut host, settings)?;
+        }
         snapshot::read_own(kernel, family, &mut host, book, settings, &none)?;
         wanted = plan(&desired, &host);
         if wanted.is_empty() {

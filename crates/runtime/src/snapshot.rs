@@ -53,8 +53,8 @@ pub fn host<K: Kernel>(
     };
     // Our rules say whose routes in table main are worth reading, so they come first.
     read_rules(kernel, family, &mut host, settings)?;
+    read_addresses(kernel, family, &mut host, settings)?;
     for family in families(family, settings) {
-        host.addresses.extend(kernel.addresses(*family)?);
         let main = match family {
             Family::Ipv4 => MainRoutes::Ipv4Defaults,
             Family::Ipv6 => MainRoutes::Ipv6Of(candidates6(&host, book, settings)),
@@ -63,6 +63,24 @@ pub fn host<K: Kernel>(
     }
     read_tables(kernel, family, &mut host, book, settings, more)?;
     Ok(host)
+}
+
+/// Reads the addresses again.
+///
+/// # Errors
+///
+/// When the kernel cannot be read.
+pub fn read_addresses<K: Kernel>(
+    kernel: &K,
+    family: Family,
+    host: &mut Host,
+    settings: &Settings,
+) -> Result<(), KernelError> {
+    host.addresses.clear();
+    for family in families(family, settings) {
+        host.addresses.extend(kernel.addresses(*family)?);
+    }
+    Ok(())
 }
 
 /// Reads rules and our own tables again.

@@ -3,6 +3,7 @@
 //! ```text
 //! lock             flock(2); who holds it may write all but inbox/
 //! leases/7.4.json  the record of interface 7, IPv4
+//! metadata/7.4.json  what a metadata service says of it
 //! inbox/…​.json     events of runs that wait for the lock
 //! inbox/…​.exit     how such an event ended, until its run has read it
 //! last.4.json      what the last run that did anything found
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leaseroute_core::{Event, Family, LeaseBook, RawEvent, Record, RecordKey};
+use leaseroute_core::{CardMetadata, Event, Family, LeaseBook, RawEvent, Record, RecordKey};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -135,11 +136,19 @@ impl StateFolder {
     /// The records that can be read, and what is wrong with the others.
     #[must_use]
     pub fn read_book(&self) -> (LeaseBook, Vec<StateError>) {
-        let (records, errors) = read_all::<Record>(&self.leases(), usize::MAX);
+        let (records, mut errors) = read_all::<Record>(&self.leases(), usize::MAX);
+        let (said, others) = read_all::<CardMetadata>(&self.metadata(), usize::MAX);
+        errors.extend(others);
+        let book = LeaseBook::new(records.into_iter().map(|(_, record)| record));
         (
-            LeaseBook::new(records.into_iter().map(|(_, record)| record)),
+            book.with_metadata(said.into_iter().map(|(_, said)| said)),
             errors,
         )
+    }
+
+    /// The folder of what metadata services say.
+    fn metadata(&self) -> PathBuf {
+        self.path.join("metadata")
     }
 
     /// The outcome of the last run of a family that did anything.
@@ -209,7 +218,7 @@ impl StateFolder {
     ///
     /// When the system refuses.
     pub fn make(&self) -> Result<(), StateError> {
-        for part in ["leases", "inbox"] {
+        for part in ["leases", "metadata", "inbox"] {
             let path = self.path.join(part);
             // The usual case costs one call.
             if !path.is_dir() {
@@ -303,6 +312,21 @@ impl StateFolder {
     /// Forgets a record.
     pub(crate) fn remove_record(&self, key: RecordKey) -> Result<(), StateError> {
         self.remove(&self.record_path(key))
+    }
+
+    fn said_path(&self, (index, family): RecordKey) -> PathBuf {
+        let name = format!("{index}.{}.json", family.digit());
+        self.metadata().join(name)
+    }
+
+    /// Writes what a metadata service says of a card.
+    pub(crate) fn write_said(&self, said: &CardMetadata) -> Result<(), StateError> {
+        write(&self.said_path((said.index, said.family)), said)
+    }
+
+    /// Forgets it.
+    pub(crate) fn remove_said(&self, key: RecordKey) -> Result<(), StateError> {
+        self.remove(&self.said_path(key))
     }
 
     /// Writes the outcome of a run and counts it.

@@ -88,6 +88,7 @@ impl Bench {
             address: address.parse().unwrap(),
             peer: None,
             flags,
+            protocol: None,
         });
     }
 

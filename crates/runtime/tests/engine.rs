@@ -102,6 +102,7 @@ fn address_on(card: &Device, address: Ipv4Addr) -> LinkAddress {
         address: IpNetwork::V4(Ipv4Network::new(address, 24).unwrap()),
         peer: None,
         flags: AddressFlags::default(),
+        protocol: None,
     }
 }
 
