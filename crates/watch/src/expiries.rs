@@ -244,6 +244,7 @@ mod tests {
                 permanent,
                 ..AddressFlags::default()
             },
+            protocol: None,
         };
         let lease = r#"{"address": "192.0.2.7", "expires": 1100}"#;
         let lease: Lease4 = serde_json::from_str(lease).unwrap();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use leaseroute_core::{Operation, Plan, ProtocolId, Route, Rule, Step};
+use leaseroute_core::{Address, Operation, Plan, ProtocolId, Route, Rule, Step};
 use tokio::time::Instant;
 
 use crate::interest::Tagged;
@@ -33,6 +33,7 @@ const MOST: usize = 4096;
 pub(crate) enum Object {
     Route(Route),
     Rule(Rule),
+    Address(Address),
 }
 
 impl Object {
@@ -43,7 +44,10 @@ impl Object {
                 Some(Self::Route(route.clone()))
             }
             Operation::AddRule(rule) => Some(Self::Rule(rule.clone())),
-            Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => None,
+            Operation::AddAddress(address) => Some(Self::Address(address.clone())),
+            Operation::DeleteRule(_)
+            | Operation::DeleteRoute { .. }
+            | Operation::DeleteAddress(_) => None,
         }
     }
 
@@ -52,7 +56,10 @@ impl Object {
         match (self, seen) {
             (Self::Route(route), Tagged::Route(seen)) => route.is_met_by(seen),
             (Self::Rule(rule), Tagged::Rule(seen)) => rule.is_met_by(seen),
-            (Self::Route(_), Tagged::Rule(_)) | (Self::Rule(_), Tagged::Route(_)) => false,
+            (Self::Address(address), Tagged::Address(seen)) => address.is_met_by(seen),
+            (Self::Route(_), Tagged::Rule(_) | Tagged::Address(_))
+            | (Self::Rule(_), Tagged::Route(_) | Tagged::Address(_))
+            | (Self::Address(_), Tagged::Route(_) | Tagged::Rule(_)) => false,
         }
     }
 
@@ -61,6 +68,7 @@ impl Object {
         let operation = match self {
             Self::Route(route) => Operation::AddRoute(route.clone()),
             Self::Rule(rule) => Operation::AddRule(rule.clone()),
+            Self::Address(address) => Operation::AddAddress(address.clone()),
         };
         let step = Step {
             operation,

@@ -45,6 +45,7 @@ pub(crate) struct Concern {
 pub(crate) enum Tagged {
     Route(ObservedRoute),
     Rule(ObservedRule),
+    Address(LinkAddress),
 }
 
 impl Seen {
@@ -220,6 +221,21 @@ impl Seen {
             .is_some_and(|seen| seen.addresses.contains(address))
     }
 
+    /// The uplinks of either family.
+    pub(crate) fn uplinks(&self) -> BTreeMap<IfIndex, Link> {
+        let families = self.families.values();
+        let links = families.flat_map(|seen| {
+            let uplinks = seen.uplinks.iter();
+            uplinks.filter_map(|index| seen.links.get(index))
+        });
+        links.map(|link| (link.index, link.clone())).collect()
+    }
+
+    /// The IPv6 addresses.
+    pub(crate) fn addresses6(&self) -> &[LinkAddress] {
+        self.of(Family::Ipv6).map_or(&[], |seen| &seen.addresses)
+    }
+
     /// The IPv4 addresses that were leased, as far as the kernel knows, and that no record
     /// speaks of: whoever leased them has told nobody.
     pub(crate) fn untold(&self, book: &LeaseBook) -> BTreeSet<(IfIndex, IpAddr)> {
@@ -239,7 +255,9 @@ impl Seen {
 /// The object with our tag that an announcement says is gone.
 pub(crate) fn gone_object(announced: &Announced, settings: &Settings) -> Option<Tagged> {
     let gone = match announced {
-        Announced::Route { gone, .. } | Announced::Rule { gone, .. } => *gone,
+        Announced::Route { gone, .. }
+        | Announced::Rule { gone, .. }
+        | Announced::Address { gone, .. } => *gone,
         _ => false,
     };
     own_object(announced, settings)
@@ -255,6 +273,10 @@ pub(crate) fn own_object(announced: &Announced, settings: &Settings) -> Option<(
         }
         Announced::Rule { rule, .. } if settings.owns_rule(rule) => {
             Some((rule.family, Tagged::Rule(rule.clone())))
+        }
+        Announced::Address { address, .. } if settings.owns_address(address) => {
+            let family = Family::of_network(address.address);
+            Some((family, Tagged::Address(address.clone())))
         }
         _ => None,
     }

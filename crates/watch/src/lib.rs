@@ -15,6 +15,7 @@ mod folders;
 pub mod health;
 mod interest;
 mod leases;
+pub mod metadata;
 mod pace;
 mod programs;
 mod service;

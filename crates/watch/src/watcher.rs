@@ -33,6 +33,7 @@ use crate::folders::{Change, Folders};
 use crate::health::{self, Cause, Fight, Health};
 use crate::interest::{self, Seen};
 use crate::leases::{Questions, all_files};
+use crate::metadata::{News, Teller};
 use crate::pace::Pace;
 use crate::programs::{Requester, requester};
 use crate::service::Service;
@@ -118,6 +119,7 @@ pub(crate) struct Watcher {
     /// When pauses in fights were looked at last.
     fights_seen: Instant,
     expiries: Expiries,
+    teller: Teller,
     /// When to look for the leases of addresses that nobody told of, and for which that was
     /// done.
     untold_at: Option<Instant>,
@@ -191,6 +193,7 @@ impl Watcher {
             fights: Fights::default(),
             fights_seen: now,
             expiries: Expiries::default(),
+            teller: Teller::default(),
             untold_at: None,
             sought: BTreeSet::new(),
             hook_at: None,
@@ -499,6 +502,7 @@ impl Watcher {
                 warn_of(&loaded);
                 self.announcements = listen(loaded.settings.clone())?;
                 self.engine.reconfigure(loaded.settings);
+                self.teller = Teller::default();
                 info!("the configuration was read again");
                 self.everything(Cause::Configuration, Instant::now());
             }
@@ -579,6 +583,7 @@ impl Watcher {
         let task = Task {
             events,
             families: looked_at.families.clone(),
+            said: Vec::new(),
             spares: &|operation| self.fights.spares(operation, began),
         };
         let done = self.engine.work(held, task);
@@ -593,8 +598,12 @@ impl Watcher {
             let routes = routes.map(|(route, _)| Object::Route(route.clone()));
             let rules = report.desired.rules.iter();
             let rules = rules.map(|(rule, _)| Object::Rule(rule.clone()));
-            self.wanted
-                .insert(report.family, routes.chain(rules).collect());
+            let addresses = report.desired.addresses.iter();
+            let addresses = addresses.map(|(address, _)| Object::Address(address.clone()));
+            self.wanted.insert(
+                report.family,
+                routes.chain(rules).chain(addresses).collect(),
+            );
             if report.failures.is_empty() {
                 self.retry.families.remove(&report.family);
             } else {
@@ -602,6 +611,7 @@ impl Watcher {
             }
         }
         self.take_in_book();
+        self.tell_of_cards();
         let untold = self.seen.untold(&self.book);
         self.sought.retain(|address| untold.contains(address));
         if has_sought {
@@ -613,6 +623,17 @@ impl Watcher {
             self.retry = Retry::default();
         } else {
             self.try_again(now);
+        }
+    }
+
+    /// Tells whoever asks metadata services of cards with news.
+    fn tell_of_cards(&mut self) {
+        let uplinks = self.seen.uplinks();
+        self.teller.retain(|index| uplinks.contains_key(&index));
+        for link in uplinks.values() {
+            let news = News::of(link, self.seen.addresses6(), &self.book);
+            let (settings, state) = (self.engine.settings(), self.engine.state());
+            self.teller.tell(link, news, settings, state);
         }
     }
 

@@ -443,7 +443,10 @@ impl InFamily {
                 Selector::From(source) => uplink.sources.contains(source),
                 Selector::Oif(name) => *name == link.name,
             },
-            Operation::DeleteRule(_) | Operation::DeleteRoute { .. } => false,
+            Operation::AddAddress(address) => address.device.index == link.index,
+            Operation::DeleteRule(_)
+            | Operation::DeleteRoute { .. }
+            | Operation::DeleteAddress(_) => false,
         };
         let first = self.plan.steps.iter().find(concerns)?;
         Some(Reason::Routing {
@@ -530,6 +533,7 @@ mod tests {
                 address: address.parse().unwrap(),
                 peer: None,
                 flags,
+                protocol: None,
             });
         }
 
