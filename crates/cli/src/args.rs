@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use ipnetwork::IpNetwork;
+use leaseroute_core::export::Format;
 use leaseroute_core::{Client, InterfaceRef, is_unicast_host};
 use leaseroute_runtime::exit::Exit;
 
@@ -40,6 +41,9 @@ pub(crate) enum Command {
     /// Show what would change, and change nothing
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Put what should be there into the words of those who persist configuration
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(ExportArgs),
     /// Make the kernel's routes and rules what the leases call for
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
@@ -55,12 +59,18 @@ pub(crate) enum Command {
     /// Wait until cards have their lease and their routing
     #[command(after_help = WAIT_EXAMPLES)]
     WaitOnline(WaitArgs),
+    /// Ask the cloud's metadata service what no lease carries
+    #[command(after_help = METADATA_EXAMPLES)]
+    Metadata(MetadataArgs),
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Show, install or remove what makes the DHCP clients call our hooks
     #[command(subcommand)]
     Hooks(HooksCommand),
+    /// Look for what would hinder us, such as other programs that do the same work
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// Write a bug report that can be replayed
     #[command(after_help = CAPTURE_EXAMPLES)]
     Capture(CaptureArgs),
@@ -235,6 +245,52 @@ pub(crate) struct PlanArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// In whose words
+    #[arg(long, value_name = "FORMAT", value_parser = export_formats())]
+    pub(crate) format: ExportFormat,
+    /// Write the files where their program reads them, and remove ours of cards that are gone
+    #[arg(long)]
+    pub(crate) persist: bool,
+    /// netplan: give the rules priorities, as its NetworkManager back end needs them
+    #[arg(long)]
+    pub(crate) priorities: bool,
+    /// The root of the system whose files are written, such as that of an image
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "/",
+        requires = "persist",
+        value_hint = ValueHint::DirPath
+    )]
+    pub(crate) root: PathBuf,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
+    /// A snapshot of a host as JSON in place of this host, or a capture that has one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) host: Option<PathBuf>,
+    /// Take a capture: its snapshot, leases and configuration in place of this host's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "host")]
+    pub(crate) capture: Option<PathBuf>,
+}
+
+/// A format as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    Of(Format),
+    Json,
+}
+
+/// The formats by name.
+fn export_formats() -> impl TypedValueParser<Value = ExportFormat> {
+    let names = Format::ALL.iter().map(|format| format.name());
+    PossibleValuesParser::new(names.chain(["json"])).map(|name| {
+        // Only the names above get here, and all but one are formats.
+        name.parse().map_or(ExportFormat::Json, ExportFormat::Of)
+    })
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
@@ -276,6 +332,24 @@ pub(crate) struct WaitArgs {
     /// How long to wait at most; 0 or "infinity": without end
     #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub(crate) timeout: Timeout,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MetadataArgs {
+    /// A card by name or alternative name; once for each. Without, all that could have more than
+    /// their lease tells
+    #[arg(long, short, value_name = "IF")]
+    pub(crate) interface: Vec<InterfaceRef>,
+    /// Ask once, and not again when the service does not know yet
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Hear from hooks which cards to ask about, on a datagram socket that is standard input; for
+    /// leaseroute-metadata.service
+    #[arg(long, conflicts_with_all = ["interface", "once", "json"])]
+    pub(crate) listen: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -392,6 +466,16 @@ pub(crate) struct HooksArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The root of the system, such as that of an image; its kernel cannot be looked at then
+    #[arg(long, value_name = "FOLDER", default_value = "/", value_hint = ValueHint::DirPath)]
+    pub(crate) root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The names of the clients whose hooks can be installed.
 fn clients() -> PossibleValuesParser {
     let value = |room: &Room| PossibleValue::new(room.name).aliases(room.aliases.iter().copied());
@@ -417,6 +501,42 @@ Examples:
     leaseroute plan --interface eth1 --address 192.0.2.10/24 --gateway 192.0.2.1
 
 The commands that are printed can be fed to a shell; each has its reason as a comment.";
+
+const METADATA_EXAMPLES: &str = "\
+Examples:
+  What the service says of every card, and what of it is not to be believed yet:
+    leaseroute metadata --once
+  Ask about a card until all is known, or the configured deadline has passed:
+    leaseroute metadata --interface eth1
+
+Hooks have this done after each lease, by leaseroute-metadata.socket or by the watcher, and never
+wait for it. What a service says is added to what leases call for: rules for secondary addresses
+and for prefixes that are routed to the card. What could not be found out takes nothing away.
+Which service is asked, the firmware of the machine says, or metadata.provider in the
+configuration.
+
+Exit status: 0 when all was found out, or there is nobody to ask; 11 when something was not; another
+one when what was found could not be applied.";
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  What netplan would have to be told:
+    leaseroute export --format netplan
+  Tell it, before a `netplan apply`:
+    leaseroute export --format netplan --persist
+  For systemd-networkd, into an image:
+    leaseroute export --format networkd --persist --root /mnt/image
+  For NetworkManager:
+    leaseroute export --format nmconnection --persist
+  A script that can run again and again:
+    leaseroute export --format ip > routes.sh
+  Of a host that somebody reported, for programs:
+    leaseroute export --format json --capture report.json
+
+It is the state of now: a lease that changes does not change what was written. Use the files or the
+hooks, not both. A file that does not begin with our comment line is not ours, and stays.
+
+Exit status: 0 when all is printed or written, 1 when a file could not be written.";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
@@ -527,6 +647,20 @@ stays, since it sets the address: have udhcpc started without it first. Routes a
 \"leaseroute remove --all\" removes those.
 
 Exit status: 0 when nothing of ours is left, 1 when something could not be removed.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  What is wrong here, and what to do about it?
+    leaseroute doctor
+  An image, for programs:
+    leaseroute doctor --root /mnt/image --json
+
+It changes nothing and starts no program. It looks at the files and rules of cloud-init,
+amazon-ec2-net-utils, nm-cloud-setup, cloud-netconfig, google-guest-agent, Amazon VPC CNI and
+Cilium, at networkd's settings, and at the routes, rules and cards of this system. Root sees
+more than others.
+
+Exit status: 0 when nothing has to be put right, 12 when a problem was found. Notes are no problems.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -58,6 +58,13 @@ pub(crate) enum CliError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Wait(#[from] WaitError),
+    #[error("failed to ask the metadata service")]
+    Metadata(#[source] io::Error),
+    #[error(
+        "failed to listen on standard input, which is no socket; leaseroute-metadata.socket \
+         starts this with one"
+    )]
+    Ear(#[source] io::Error),
 }
 
 /// `-` means a standard stream.
@@ -81,6 +88,7 @@ impl CliError {
             | Self::Write { .. }
             | Self::Format { .. }
             | Self::Version { .. }
+            | Self::Metadata(_)
             | Self::Words(_)
             | Self::Toml(_) => Exit::Failed,
             Self::Demo(DemoError::NotPermitted(_)) => Exit::NotPermitted,
@@ -88,7 +96,7 @@ impl CliError {
             Self::Configuration(_) => Exit::Configuration,
             Self::Refused(_) => Exit::Refused,
             Self::NoInterface(_) => Exit::NoInterface,
-            Self::NoSubcommand(_) | Self::Options(_) => Exit::Usage,
+            Self::NoSubcommand(_) | Self::Options(_) | Self::Ear(_) => Exit::Usage,
             Self::Kernel(_) => Exit::Kernel,
             Self::Engine(error) => error.exit(),
             Self::Wait(error) => error.exit(),

@@ -7,11 +7,14 @@
 mod apply;
 mod args;
 mod config;
+mod doctor;
 mod error;
+mod export;
 mod generate;
 mod given;
 mod hooks;
 mod mask;
+mod metadata;
 mod output;
 mod plan;
 mod report;
@@ -58,6 +61,20 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
             &output::render(&plan::run(events, origin, now())?, form)?,
             Exit::Done,
         ),
+        Request::Export {
+            events,
+            origin,
+            wanted,
+        } => {
+            let exported = export::run(events, origin, &wanted, now())?;
+            for warning in &exported.warnings {
+                output::warn(warning);
+            }
+            for failure in &exported.failures {
+                output::say(failure);
+            }
+            answer(&exported.text, exported.exit())
+        }
         Request::Apply { events, form } => changed(&apply::apply(events)?, form),
         Request::Remove {
             interfaces,
@@ -76,6 +93,15 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
             }
             Ok(answered)
         }
+        Request::Metadata {
+            interfaces,
+            once,
+            form,
+        } => {
+            let view = metadata::run(&interfaces, once)?;
+            answer(&output::render(&view, form)?, view.exit())
+        }
+        Request::Listen => Ok(metadata::listen()?.into()),
         Request::CheckConfig { form } => {
             let view = config::check();
             answer(&output::render(&view, form)?, view.exit())
@@ -110,6 +136,10 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
             clients,
             form,
         } => changed_hooks(&hooks::remove(&root, &clients), form),
+        Request::Doctor { root, form } => {
+            let view = doctor::run(&root, now());
+            answer(&output::render(&view, form)?, view.exit())
+        }
         Request::Completions(shell) => answer(&generate::completions(shell), Exit::Done),
         Request::Man(command) => answer(&generate::manual(&command)?, Exit::Done),
         Request::Hook(client) => Ok(hook::run(client, "leaseroute", Sink::Stderr).into()),

@@ -61,7 +61,8 @@ pub(crate) fn run(events: Vec<Given>, origin: Origin, now: u64) -> Result<PlanVi
     })
 }
 
-fn here(now: u64) -> Result<World, CliError> {
+/// This host, its leases and its configuration.
+pub(crate) fn here(now: u64) -> Result<World, CliError> {
     let paths = Paths::from_environment();
     let loaded: Loaded = world::configuration(&paths)?;
     Machine::open(paths, loaded)?.world(now)

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use leaseroute_config::{Document, Loaded};
-use leaseroute_core::{Client, Family, Host, LeaseBook, RawEvent, Record};
+use leaseroute_core::{CardMetadata, Client, Family, Host, LeaseBook, RawEvent, Record};
 use leaseroute_runtime::{LastRun, Paths};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,9 @@ pub(crate) struct Report {
     events: Vec<RawEvent>,
     /// What is known of the leases.
     leases: Vec<Record>,
+    /// What metadata services said.
+    #[serde(default)]
+    metadata: Vec<CardMetadata>,
     /// How the last runs ended, by family.
     last_runs: BTreeMap<Family, LastRun>,
     /// What the kernel shows.
@@ -103,6 +106,7 @@ fn capture(given: Vec<Given>, now: u64) -> Result<Report, CliError> {
     let (leases, events): (Vec<Given>, Vec<Given>) = given.into_iter().partition(Given::is_lease);
     world.take(leases, now)?;
     let leases = world.book.records().cloned().collect();
+    let metadata = world.book.metadata().cloned().collect();
     if let Err(error) = world.take(events.clone(), now) {
         output::warn(&error.with_causes());
     }
@@ -118,6 +122,7 @@ fn capture(given: Vec<Given>, now: u64) -> Result<Report, CliError> {
         complaints,
         events: events.into_iter().map(|event| event.raw).collect(),
         leases,
+        metadata,
         last_runs,
         plan: Family::BOTH.into_iter().map(plan).collect(),
         host: world.host,
@@ -164,7 +169,7 @@ impl Report {
     pub(crate) fn into_world(self, now: u64) -> Result<World, CliError> {
         let name = Path::new("configuration of the capture");
         let loaded = leaseroute_config::load_text(name, &self.configuration.join("\n"))?;
-        let mut book = LeaseBook::new(self.leases);
+        let mut book = LeaseBook::new(self.leases).with_metadata(self.metadata);
         // What had ended then has ended in the replay, and nothing more.
         book.expire(self.time);
         let mut world = World {

@@ -8,15 +8,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
+use leaseroute_core::export::{Format, Options};
 use leaseroute_core::{Client, Family, Host, InterfaceRef, LeaseFile, RawEvent};
 use leaseroute_runtime::capture;
-use leaseroute_watch::wait::Wanted;
+use leaseroute_watch::wait::Wanted as WantedCards;
 use serde::de::DeserializeOwned;
 
 use crate::args::{
-    Cli, Command, ConfigCommand, HooksArgs, HooksCommand, LeaseArgs, PlanArgs, ScriptArgs,
+    Cli, Command, ConfigCommand, ExportArgs, ExportFormat, HooksArgs, HooksCommand, LeaseArgs,
+    PlanArgs, ScriptArgs,
 };
 use crate::error::CliError;
+use crate::export::{Wanted, Words};
 use crate::given::Given;
 use crate::hooks::{Room, Root};
 use crate::now;
@@ -30,6 +33,12 @@ pub(crate) enum Request {
         events: Vec<Given>,
         origin: Origin,
         form: Form,
+    },
+    Export {
+        /// What is taken in on top of what is known.
+        events: Vec<Given>,
+        origin: Origin,
+        wanted: Wanted,
     },
     Apply {
         events: Vec<Given>,
@@ -48,9 +57,16 @@ pub(crate) enum Request {
         form: Form,
     },
     WaitOnline {
-        wanted: Wanted,
+        wanted: WantedCards,
         form: Form,
     },
+    Metadata {
+        /// Nothing named means all that could have more than their lease tells.
+        interfaces: Vec<InterfaceRef>,
+        once: bool,
+        form: Form,
+    },
+    Listen,
     CheckConfig {
         form: Form,
     },
@@ -82,6 +98,10 @@ pub(crate) enum Request {
         root: Root,
         /// Nothing named means all.
         clients: Vec<&'static Room>,
+        form: Form,
+    },
+    Doctor {
+        root: Root,
         form: Form,
     },
     Watch,
@@ -158,6 +178,7 @@ impl Request {
     pub(crate) fn new(cli: Cli) -> Result<Self, CliError> {
         Ok(match cli.command {
             Command::Plan(args) => plan(args)?,
+            Command::Export(args) => export(args)?,
             Command::Apply(args) => Self::Apply {
                 events: given(&args.lease, &args.script)?,
                 form: Form::new(args.json),
@@ -173,12 +194,18 @@ impl Request {
             },
             Command::WaitOnline(args) => Self::WaitOnline {
                 form: Form::new(args.json),
-                wanted: Wanted {
+                wanted: WantedCards {
                     interfaces: args.interface,
                     any: args.any,
                     families: families(args.ipv4, args.ipv6),
                     timeout: args.timeout.0,
                 },
+            },
+            Command::Metadata(args) if args.listen => Self::Listen,
+            Command::Metadata(args) => Self::Metadata {
+                interfaces: args.interface,
+                once: args.once,
+                form: Form::new(args.json),
             },
             Command::Config(ConfigCommand::Check { json }) => Self::CheckConfig {
                 form: Form::new(json),
@@ -193,6 +220,10 @@ impl Request {
                 mask: args.mask,
             },
             Command::Hooks(command) => hooks(command)?,
+            Command::Doctor(args) => Self::Doctor {
+                root: Root::open(&args.root)?,
+                form: Form::new(args.json),
+            },
             Command::Watch => Self::Watch,
             Command::Demo => Self::Demo,
             Command::Completions { shell } => Self::Completions(shell),
@@ -203,15 +234,45 @@ impl Request {
 }
 
 fn plan(args: PlanArgs) -> Result<Request, CliError> {
-    let origin = match (args.host, args.capture) {
+    Ok(Request::Plan {
+        events: given(&args.lease, &args.script)?,
+        origin: origin(args.host, args.capture)?,
+        form: Form::new(args.json),
+    })
+}
+
+fn origin(host: Option<PathBuf>, capture: Option<PathBuf>) -> Result<Origin, CliError> {
+    Ok(match (host, capture) {
         (Some(path), _) => Origin::Snapshot(Box::new(snapshot(path)?)),
         (None, Some(path)) => Origin::Report(Box::new(checked(&path, &read(&path)?)?)),
         (None, None) => Origin::Here,
+    })
+}
+
+fn export(args: ExportArgs) -> Result<Request, CliError> {
+    let words = match args.format {
+        ExportFormat::Json => Words::Json,
+        ExportFormat::Of(format) => Words::Format(
+            format,
+            Options {
+                priorities: args.priorities,
+            },
+        ),
     };
-    Ok(Request::Plan {
-        events: given(&args.lease, &args.script)?,
-        origin,
-        form: Form::new(args.json),
+    let is = |wanted: Format| matches!(words, Words::Format(format, _) if format == wanted);
+    if args.priorities && !is(Format::Netplan) {
+        let what = "--priorities is for netplan: the other formats have them always";
+        return Err(CliError::Options(what.to_owned()));
+    }
+    if args.persist && (words == Words::Json || is(Format::Ip)) {
+        let what = "--persist: no program reads this format by itself; it is printed only";
+        return Err(CliError::Options(what.to_owned()));
+    }
+    let persist = args.persist.then(|| Root::open(&args.root)).transpose()?;
+    Ok(Request::Export {
+        events: events(&args.lease)?,
+        origin: origin(args.host, args.capture)?,
+        wanted: Wanted { words, persist },
     })
 }
 

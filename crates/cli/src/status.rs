@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnetwork::IpNetwork;
 use leaseroute_core::{
-    DesiredState, Family, IfIndex, LeaseState, Link, Mac, Note, ObservedRoute, Purpose, Record,
-    TableId, desired_state,
+    CardMetadata, DesiredState, Family, IfIndex, LeaseState, Link, Mac, Note, ObservedRoute,
+    Purpose, Record, Said, TableId, desired_state,
 };
 use leaseroute_runtime::exit::Exit;
 use leaseroute_runtime::{LastRun, Paths};
@@ -62,7 +62,11 @@ pub(crate) struct FamilyStatus {
     pub(crate) table: Option<TableId>,
     /// What is known of the lease; `null` when nobody told.
     pub(crate) lease: Option<LeaseView>,
+    /// What a metadata service says; `null` when nobody could find out.
+    pub(crate) metadata: Option<SaidView>,
     pub(crate) sources: BTreeSet<IpNetwork>,
+    /// Addresses that we put there.
+    pub(crate) addresses: Vec<ObjectView>,
     pub(crate) rules: Vec<ObjectView>,
     pub(crate) routes: Vec<ObjectView>,
     /// By which interface replies leave; empty without `--verify`.
@@ -79,7 +83,16 @@ pub(crate) struct LeaseView {
     pub(crate) updated: u64,
 }
 
-/// A route or a rule.
+/// What a metadata service says of an interface in one family.
+#[derive(Debug, Serialize)]
+pub(crate) struct SaidView {
+    pub(crate) provider: String,
+    pub(crate) said: Said,
+    /// When, in seconds since 1970.
+    pub(crate) updated: u64,
+}
+
+/// A route, a rule or an address.
 #[derive(Debug, Serialize)]
 pub(crate) struct ObjectView {
     /// In ip(8)'s words.
@@ -210,9 +223,15 @@ impl FamilyStatus {
             active: desired.active,
             table: uplink.and_then(|uplink| uplink.table),
             lease: world.book.get(index, desired.family).map(LeaseView::from),
+            metadata: world
+                .book
+                .metadata()
+                .find(|known| (known.index, known.family) == (index, desired.family))
+                .map(SaidView::from),
             sources: uplink
                 .map(|uplink| uplink.sources.clone())
                 .unwrap_or_default(),
+            addresses: objects.addresses.remove(&index).unwrap_or_default(),
             rules: objects.rules.remove(&index).unwrap_or_default(),
             routes: objects.routes.remove(&index).unwrap_or_default(),
             replies: Vec::new(),
@@ -230,9 +249,20 @@ impl From<&Record> for LeaseView {
     }
 }
 
+impl From<&CardMetadata> for SaidView {
+    fn from(known: &CardMetadata) -> Self {
+        Self {
+            provider: known.provider.clone(),
+            said: known.said.clone(),
+            updated: known.updated,
+        }
+    }
+}
+
 /// All objects of one family, by interface.
 #[derive(Default)]
 struct Objects {
+    addresses: BTreeMap<IfIndex, Vec<ObjectView>>,
     rules: BTreeMap<IfIndex, Vec<ObjectView>>,
     routes: BTreeMap<IfIndex, Vec<ObjectView>>,
     shared: Vec<ObjectView>,
@@ -242,9 +272,51 @@ struct Objects {
 impl Objects {
     fn new(desired: &DesiredState, world: &World) -> Self {
         let mut objects = Self::default();
+        objects.add_addresses(desired, world);
         objects.add_rules(desired, world);
         objects.add_routes(desired, world);
         objects
+    }
+
+    fn add_addresses(&mut self, desired: &DesiredState, world: &World) {
+        let settings = &world.loaded.settings;
+        let addresses = world.host.addresses.iter();
+        let ours = addresses.filter(|seen| {
+            Family::of_network(seen.address) == desired.family && settings.owns_address(seen)
+        });
+        let mut left: Vec<_> = ours.collect();
+        let mut add = |index, text, why, presence| {
+            let view = ObjectView {
+                text,
+                why,
+                presence,
+            };
+            self.addresses.entry(index).or_default().push(view);
+        };
+        for (address, purpose) in &desired.addresses {
+            let there = take_met(&mut left, |seen| address.is_met_by(seen));
+            let presence = Presence::of_wanted(there);
+            let text = format!("address {address}");
+            add(
+                address.device.index,
+                text,
+                Some(purpose.to_string()),
+                presence,
+            );
+        }
+        for seen in left {
+            let presence = if desired.kept_addresses.contains(seen) {
+                Presence::Kept
+            } else {
+                Presence::Stale
+            };
+            add(
+                seen.index,
+                format!("address {}", seen.address),
+                None,
+                presence,
+            );
+        }
     }
 
     fn add_rules(&mut self, desired: &DesiredState, world: &World) {

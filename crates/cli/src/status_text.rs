@@ -5,8 +5,10 @@ use std::fmt;
 use ipnetwork::IpNetwork;
 use leaseroute_core::{Family, Quoted};
 
-use crate::status::{FamilyStatus, InterfaceStatus, LeaseView, ObjectView, Presence, StatusView};
-use crate::view::{Count, LeaseWords, inactive};
+use crate::status::{
+    FamilyStatus, InterfaceStatus, LeaseView, ObjectView, Presence, SaidView, StatusView,
+};
+use crate::view::{Count, LeaseWords, SaidWords, inactive};
 
 impl fmt::Display for StatusView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,12 +98,24 @@ impl FamilyStatus {
             let sources: Vec<String> = self.sources.iter().map(source).collect();
             writeln!(f, "    sources: {}", sources.join(", "))?;
         }
+        if let Some(known) = &self.metadata {
+            known.write(now, f)?;
+        }
+        objects("    ", &self.addresses, f)?;
         objects("    ", &self.rules, f)?;
         objects("    ", &self.routes, f)?;
         for reply in &self.replies {
             writeln!(f, "    {reply}")?;
         }
         Ok(())
+    }
+}
+
+impl SaidView {
+    fn write(&self, now: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ago = now.saturating_sub(self.updated);
+        let (said, provider) = (SaidWords(&self.said), &self.provider);
+        writeln!(f, "    metadata: {said} ({provider}, {ago} s ago)")
     }
 }
 

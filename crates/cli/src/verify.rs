@@ -48,8 +48,9 @@ impl Reply {
     }
 }
 
-/// Asks about every source of an interface in one family. Delegated prefixes are left
-/// out: their packets are forwarded, and the kernel has no address to ask for.
+/// Asks about every source of an interface in one family. Delegated prefixes, and addresses
+/// that the host has given to a container, are left out: their packets are forwarded, and the
+/// kernel has no address to ask for.
 ///
 /// # Errors
 ///
@@ -72,6 +73,7 @@ pub(crate) fn ask(
         .sources
         .iter()
         .filter(|s| s.prefix() == family.host_length())
+        .filter(|s| world.host.has_address(index, s.ip()))
     {
         let (source, to) = (source.ip(), far.of(family));
         let path = kernel.route_get(source, to, None)?;

@@ -3,11 +3,13 @@
 //! The JSON of every answer is an object with a `version` (see [`FORMAT`]); docs/json.md
 //! describes it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use ipnetwork::IpNetwork;
 use leaseroute_core::{
     Dropped, Event, Family, GivenRoute6, Lease, Lease4, Lease6, LeaseState, Note, Parsed, Plan,
-    RawEvent, Step,
+    RawEvent, Said, Step,
 };
 use serde::Serialize;
 
@@ -211,4 +213,44 @@ pub(crate) fn inactive(family: Family, uplinks: usize) -> String {
     format!(
         "{family} has {uplinks} uplink{plural}, and rules are written from 2 on (when = \"multihomed\")"
     )
+}
+
+/// What a service says, in one line.
+pub(crate) struct SaidWords<'a>(pub(crate) &'a Said);
+
+impl fmt::Display for SaidWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |items: Vec<String>| items.join(" ");
+        let Said {
+            addresses,
+            prefixes,
+            subnets,
+            gateway,
+            is_unserved,
+        } = self.0;
+        let networks =
+            |set: &BTreeSet<IpNetwork>| list(set.iter().map(ToString::to_string).collect());
+        if self.0.is_empty() {
+            return f.write_str("the card has none");
+        }
+        let mut comma = "";
+        if !addresses.is_empty() {
+            let addresses = addresses.iter().map(ToString::to_string);
+            f.write_str(&list(addresses.collect()))?;
+            comma = ", ";
+        }
+        if !prefixes.is_empty() {
+            write!(f, "{comma}routed here {}", networks(prefixes))?;
+        }
+        if !subnets.is_empty() {
+            write!(f, ", subnet {}", networks(subnets))?;
+        }
+        if let Some(gateway) = gateway {
+            write!(f, ", router {gateway}")?;
+        }
+        if *is_unserved {
+            f.write_str(", no DHCP")?;
+        }
+        Ok(())
+    }
 }

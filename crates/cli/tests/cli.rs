@@ -14,8 +14,10 @@ fn without_configuration() {
     trycmd::TestCases::new()
         .env("LEASEROUTE_CONFIG_DIR", folder("nothing"))
         .env("LEASEROUTE_STATE_DIR", folder("nothing"))
+        .case("tests/cmd/export.trycmd")
         .case("tests/cmd/help.trycmd")
         .case("tests/cmd/plan.trycmd")
+        .case("tests/cmd/doctor.trycmd")
         .case("tests/cmd/script.trycmd");
 }
 

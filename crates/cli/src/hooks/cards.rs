@@ -26,27 +26,27 @@ use crate::output;
 /// One card and who works on it.
 #[derive(Debug, Serialize)]
 pub(crate) struct CardView {
-    pub(super) name: String,
-    pub(super) index: u32,
-    pub(super) managers: Vec<ManagerView>,
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) managers: Vec<ManagerView>,
     /// The clients whose hooks told of it last.
-    pub(super) told: Vec<ToldView>,
+    pub(crate) told: Vec<ToldView>,
 }
 
 /// A client that works on a card.
 #[derive(Debug, Serialize)]
 pub(crate) struct ManagerView {
     /// Its program.
-    pub(super) program: &'static str,
-    pub(super) pid: u32,
+    pub(crate) program: &'static str,
+    pub(crate) pid: u32,
     /// How that is known.
-    pub(super) evidence: String,
+    pub(crate) evidence: String,
     /// The client, as `hooks` names it, whose hook is told of the card.
-    pub(super) client: Option<&'static str>,
+    pub(crate) client: Option<&'static str>,
     /// Whether the hook is called for this card.
-    pub(super) live: bool,
+    pub(crate) live: bool,
     /// Why not.
-    pub(super) why_not: Vec<String>,
+    pub(crate) why_not: Vec<String>,
 }
 
 /// A client that told of a card.

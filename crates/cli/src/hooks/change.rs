@@ -79,8 +79,8 @@ pub(crate) enum Did {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ToDo {
     /// A command that does it, where there is one.
-    pub(super) command: Option<&'static str>,
-    pub(super) why: &'static str,
+    pub(crate) command: Option<&'static str>,
+    pub(crate) why: &'static str,
 }
 
 impl Change {

@@ -23,32 +23,32 @@ use crate::view::FORMAT;
 pub(crate) struct HooksView {
     version: u32,
     /// In seconds since 1970.
-    pub(super) time: u64,
-    pub(super) root: PathBuf,
-    pub(super) clients: Vec<ClientView>,
+    pub(crate) time: u64,
+    pub(crate) root: PathBuf,
+    pub(crate) clients: Vec<ClientView>,
     /// `null` when the root is not this system's.
-    pub(super) cards: Option<Vec<CardView>>,
+    pub(crate) cards: Option<Vec<CardView>>,
 }
 
 /// One client.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClientView {
-    pub(super) client: &'static str,
+    pub(crate) client: &'static str,
     /// Whether its entries are settings, and no hooks.
     #[serde(skip)]
-    pub(super) is_setting: bool,
+    pub(crate) is_setting: bool,
     /// Whether it is installed.
-    pub(super) here: bool,
+    pub(crate) here: bool,
     /// Whose way of keeping hooks was found, in words; empty where all have the same.
-    pub(super) layout: &'static str,
-    pub(super) entries: Vec<EntryView>,
+    pub(crate) layout: &'static str,
+    pub(crate) entries: Vec<EntryView>,
     /// `null`: its entries start none.
-    pub(super) program: Option<ProgramView>,
-    pub(super) live: Live,
+    pub(crate) program: Option<ProgramView>,
+    pub(crate) live: Live,
     /// Why the hook is not called.
-    pub(super) why_not: Vec<String>,
+    pub(crate) why_not: Vec<String>,
     /// What is left to be done by hand.
-    pub(super) to_do: Vec<ToDo>,
+    pub(crate) to_do: Vec<ToDo>,
 }
 
 /// Whether a client calls our hook.
@@ -66,14 +66,14 @@ pub(crate) enum Live {
 /// A file, link or line.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryView {
-    pub(super) path: &'static str,
-    pub(super) kind: Kind,
-    pub(super) state: Word,
+    pub(crate) path: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) state: Word,
     /// What is there that is not ours, or has the wrong mode.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) detail: Option<String>,
+    pub(crate) detail: Option<String>,
     /// Why it is put there.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 /// How an entry or a program is.

@@ -21,7 +21,7 @@ mod table;
 mod text;
 
 pub(crate) use change::{ChangedHooks, install, remove};
-pub(crate) use list::list;
+pub(crate) use list::{ClientView, HooksView, Word, list};
 pub(crate) use room::Room;
-pub(crate) use root::Root;
+pub(crate) use root::{Found, Root};
 pub(crate) use table::ROOMS;
