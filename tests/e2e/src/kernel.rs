@@ -51,7 +51,7 @@ impl Face {
         let subnet = card.subnet;
         let (prefix, gateway) = match family {
             Family::Ipv4 => (format!("10.0.{subnet}.0/24"), card.gateway4().into()),
-            Family::Ipv6 => (format!("2001:db8:0:{subnet}::/64"), GATEWAY6.into()),
+            Family::Ipv6 => (format!("2001:db8:0:{subnet:x}::/64"), GATEWAY6.into()),
         };
         Self {
             name: card.name.to_string(),

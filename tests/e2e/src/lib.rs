@@ -4,6 +4,7 @@
 //! one on which the real dhclient runs with its real script and our shim. [`servers`] are dnsmasq and radvd on
 //! the routers, [`responder`] is a DHCP server that does what no honest one can be asked
 //! to. [`kernel`] reads rules and routes with `ip -json` and says what they should be.
+//! [`imds`] is a metadata service and what systemd does for the program that asks it,
 //! [`watcher`] is the watcher, [`churn`] a host on which everything comes and goes.
 //! [`probes`] ask every address all the time and say how long replies were wrong,
 //! [`announced`] is what the kernel says meanwhile, and [`disturbed`] what is done to a host.
@@ -25,6 +26,7 @@ pub mod daemon;
 pub mod dhcpcd;
 pub mod disturbed;
 pub mod host;
+pub mod imds;
 pub mod kernel;
 pub mod machine;
 pub mod networkd;

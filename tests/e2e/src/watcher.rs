@@ -153,7 +153,9 @@ impl Drop for Watcher {
 #[must_use]
 pub fn state_folder(host: &Host) -> Option<PathBuf> {
     let entries = fs::read_dir(host.path("/run/leaseroute")).ok()?;
-    entries.map(|entry| entry.unwrap().path()).next()
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    // Beside it may be the socket on which lease events are told.
+    paths.find(|path| path.is_dir())
 }
 
 /// What the watcher tells of itself; null when it has told nothing yet.
