@@ -352,7 +352,8 @@ fn metadata_is_asked_for_as_its_units_have_it() {
     let mut booted = with_networkd();
     let asks = format!("{LOUD}[metadata]\nprovider = \"ec2\"\nassign_addresses = true\n");
     booted.write(CONFIGURATION, &asks, 0o644);
-    booted.boot(&[SOCKET, WATCH, "systemd-networkd.service"]);
+    // The watcher brings the socket along.
+    booted.boot(&[WATCH, "systemd-networkd.service"]);
     let _servers = Servers::start_all(&booted, &Lan::default());
     let imds = Imds::start(&booted);
     let secondary = ipv4(1, 77);
