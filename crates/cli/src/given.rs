@@ -100,6 +100,7 @@ impl Given {
                 .event
                 .unwrap_or_else(|| RawEvent::new(client, BTreeMap::new())),
             known: Some(Event {
+                ahead: false,
                 interface: record.name.into(),
                 reason: reason.to_owned(),
                 changes: vec![change],

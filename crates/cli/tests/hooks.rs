@@ -259,6 +259,7 @@ const NETWORKMANAGER: &[&str] = &[
 #[test]
 fn debian_with_dhclient() {
     debian_12().round_trip(&[
+        "0644 /etc/dhcp/dhclient-enter-hooks.d/zz-leaseroute",
         "0644 /etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute",
         "0755 /etc/systemd/networkd.conf.d/",
         "0644 /etc/systemd/networkd.conf.d/50-leaseroute.conf",
@@ -353,6 +354,8 @@ fn arch_with_dhcpcd_networkd_and_dhclient() {
     system.link("usr/lib", "/lib");
     system.write("/usr/bin/dhclient-script", UPSTREAM_SCRIPT, 0o755);
     system.round_trip(&[
+        "0755 /etc/dhclient-enter-hooks.d/",
+        "0644 /etc/dhclient-enter-hooks.d/zz-leaseroute",
         "0755 /etc/dhclient-exit-hooks.d/",
         "0644 /etc/dhclient-exit-hooks.d/zz-leaseroute",
         "0755 /etc/systemd/networkd.conf.d/",
@@ -380,10 +383,12 @@ fn debian_13_with_dhcpcd_and_dhclient() {
     let system = System::new(&[
         "/usr/sbin/dhclient",
         "/usr/sbin/dhcpcd",
+        "/etc/dhcp/dhclient-enter-hooks.d/",
         "/etc/dhcp/dhclient-exit-hooks.d/",
         "/usr/lib/dhcpcd/dhcpcd-hooks/",
     ]);
     system.round_trip(&[
+        "0644 /etc/dhcp/dhclient-enter-hooks.d/zz-leaseroute",
         "0644 /etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute",
         "0644 /usr/lib/dhcpcd/dhcpcd-hooks/90-leaseroute",
     ]);
@@ -534,7 +539,10 @@ fn only_what_is_named_is_installed_and_removed() {
     system.ok(&["install", "--client", "dhclient"]);
     assert_eq!(
         system.news(&before),
-        ["0644 /etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute"]
+        [
+            "0644 /etc/dhcp/dhclient-enter-hooks.d/zz-leaseroute",
+            "0644 /etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute"
+        ]
     );
     system.ok(&["remove", "--client", "networkd", "networkmanager"]);
     assert!(!system.news(&before).is_empty());

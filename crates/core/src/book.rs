@@ -15,6 +15,10 @@ use crate::lease::{Lease, Lease4, Lease6, LeaseState};
 use crate::metadata::CardMetadata;
 use crate::settings::{MetadataSettings, PROVIDERS, ProviderChoice};
 
+mod announced;
+
+pub use self::announced::ANNOUNCED;
+
 /// A record is about one interface in one family.
 pub type RecordKey = (IfIndex, Family);
 
@@ -45,6 +49,10 @@ pub struct Record {
     /// evidence for the rest. `None`: the record is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named_lost: Option<BTreeSet<IpNetwork>>,
+    /// Addresses that the client is about to put on the interface, and that count as if they
+    /// were there for a few seconds ([`LeaseBook::add_announced`]).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub announced: BTreeSet<IpAddr>,
     /// When that event came, in seconds since 1970.
     pub updated: u64,
 }
@@ -263,7 +271,7 @@ impl LeaseBook {
             let key = (link.index, LeaseChange::family(change));
             (
                 key,
-                self.take_in(&change.clone().begun(now), raw, link, now),
+                self.take_in(&change.clone().begun(now), raw, link, now, event.ahead),
             )
         };
         Folded::TakenIn(event.changes.iter().map(take_in).collect())
@@ -275,6 +283,7 @@ impl LeaseBook {
         raw: Option<&RawEvent>,
         link: &Link,
         now: u64,
+        ahead: bool,
     ) -> Effect {
         let family = change.family();
         let key = (link.index, family);
@@ -333,6 +342,11 @@ impl LeaseBook {
             state,
             event: raw.cloned(),
             named_lost: known.map_or(Some(BTreeSet::new()), |known| known.named_lost.clone()),
+            announced: if ahead {
+                change.gained_addresses()
+            } else {
+                BTreeSet::new()
+            },
             updated: now,
         };
         record.take_losses(change);
@@ -508,6 +522,7 @@ mod tests {
 
     fn changed6(gained: Lease6, lost_prefixes: Vec<Ipv6Network>) -> Event {
         Event {
+            ahead: false,
             interface: "wan0".parse().unwrap(),
             reason: "RENEW6".to_owned(),
             changes: vec![LeaseChange::Changed6 {
@@ -557,6 +572,7 @@ mod tests {
     #[test]
     fn a_client_that_names_no_address_ends_no_other_clients_lease() {
         let event = |change| Event {
+            ahead: false,
             interface: "wan0".parse().unwrap(),
             reason: "any".to_owned(),
             changes: vec![change],
@@ -630,6 +646,7 @@ mod tests {
             (raw.client.parse(&raw).unwrap().event.unwrap(), raw)
         };
         let end = Event {
+            ahead: false,
             interface: "wan0".parse().unwrap(),
             reason: "NOCARRIER".to_owned(),
             changes: vec![LeaseChange::Lost4(None)],
@@ -661,6 +678,7 @@ mod tests {
     #[test]
     fn an_advertisement_that_says_what_the_last_one_said_writes_no_record() {
         let event = |prefixes: &[&str]| Event {
+            ahead: false,
             interface: "wan0".parse().unwrap(),
             reason: "ROUTERADVERT".to_owned(),
             changes: vec![LeaseChange::Advertised(

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::Ipv6Network;
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,10 @@ pub struct Event {
     pub reason: String,
     /// What it means: at most one change for each family.
     pub changes: Vec<LeaseChange>,
+    /// Whether the client puts the addresses that it gained on the interface only after this,
+    /// and tells of them once more then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ahead: bool,
 }
 
 impl Event {
@@ -169,6 +173,19 @@ impl LeaseChange {
             Self::Gained4(_) => true,
             Self::Changed6 { gained, .. } => !gained.is_empty(),
             Self::Lost4(_) | Self::Lost6 | Self::Advertised(_) | Self::LookAgain(_) => false,
+        }
+    }
+
+    /// The addresses that the client puts on the interface because of it.
+    pub(crate) fn gained_addresses(&self) -> BTreeSet<IpAddr> {
+        match self {
+            Self::Gained4(lease) => [lease.address.into()].into(),
+            Self::Changed6 { gained, .. } => {
+                gained.addresses.keys().copied().map(IpAddr::V6).collect()
+            }
+            Self::Lost4(_) | Self::Lost6 | Self::Advertised(_) | Self::LookAgain(_) => {
+                BTreeSet::new()
+            }
         }
     }
 

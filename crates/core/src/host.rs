@@ -58,6 +58,9 @@ pub struct AddressFlags {
     pub dad_failed: bool,
     /// A privacy address (RFC 8981).
     pub temporary: bool,
+    /// Not there yet: a client has told that it is about to put it there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub announced: bool,
 }
 
 /// One address on one interface.

@@ -76,7 +76,7 @@ mod settings;
 pub mod stored;
 
 pub use address::{Family, is_link_local, is_unicast_host};
-pub use book::{Effect, Folded, LeaseBook, Record, RecordKey};
+pub use book::{ANNOUNCED, Effect, Folded, LeaseBook, Record, RecordKey};
 pub use client::Client;
 pub use diff::{plan, removal};
 pub use event::{Dropped, Event, LeaseChange, LeaseFile, Parsed, Quoted, RawEvent, Refusal};

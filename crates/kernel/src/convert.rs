@@ -569,6 +569,7 @@ pub(crate) fn address(body: &[u8], family: Family) -> Option<LinkAddress> {
         address: IpNetwork::new(local, own_length).ok()?,
         peer,
         flags: AddressFlags {
+            announced: false,
             permanent: flags.contains(KernelAddressFlags::Permanent),
             tentative: flags.contains(KernelAddressFlags::Tentative),
             dad_failed: flags.contains(KernelAddressFlags::Dadfailed),

@@ -24,7 +24,7 @@ use support::kernel::{
     Packet, execute, execute_all, foreign as foreign_of, inherit, of_family, ours, read, way,
 };
 use support::strategies::{foreign, happening};
-use support::world::{CARDS, Happening, Lease4Form, World, index_of, name_of};
+use support::world::{CARDS, Happening, Lease4Form, Mask, World, index_of, name_of};
 
 /// A host on which events are taken in one after the other.
 struct Site {
@@ -73,6 +73,16 @@ impl Site {
         }
         families.dedup();
         families
+    }
+
+    /// Lets the client tell of what it is about to bring, and nothing else happen.
+    fn tell_ahead(&mut self, happening: &Happening) {
+        for mut raw in self.world.clone().happen(happening) {
+            raw.arguments = vec!["ahead".to_owned()];
+            let host = read(&self.kernel, Family::Ipv4, &self.book, &self.settings);
+            let event = raw.client.parse(&raw).unwrap().event.unwrap();
+            self.book.fold(&event, Some(&raw), &host, 0);
+        }
     }
 
     fn wanted(&self, family: Family) -> DesiredState {
@@ -286,6 +296,34 @@ proptest! {
                 assert_reached(&site, &desired);
                 let again = site.plan(family);
                 prop_assert!(again.is_empty(), "after\n{plan}\nstill\n{again}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_what_was_told_ahead_nothing_is_left_to_do(
+        (settings, world) in site(),
+        happenings in unshared(),
+    ) {
+        // No address is assigned before the leased one is there.
+        let mut site = Site::new(world, Settings { metadata: MetadataSettings::default(), ..settings });
+        for happening in &happenings {
+            let is_new = |card: &usize| site.world.cards[*card].lease4.is_none();
+            // Without a mask only the card tells how long its prefix is.
+            let ahead = matches!(
+                happening,
+                Happening::Gained4(card, form)
+                    if is_new(card) && matches!(form.mask, Mask::Right | Mask::Host)
+            );
+            if ahead {
+                site.tell_ahead(happening);
+                let desired = site.wanted(Family::Ipv4);
+                site.reconcile(Family::Ipv4);
+                assert_reached(&site, &desired);
+            }
+            for family in site.happen(happening) {
+                let plan = site.reconcile(family);
+                prop_assert!(!ahead || plan.is_empty(), "{plan}");
             }
         }
     }

@@ -33,6 +33,10 @@ use crate::{capture, logging};
 /// How long a run waits for the lock by default. A DHCP client waits with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a run does at most that comes ahead of an address: the client sets the address
+/// only after it, and the event waits in the inbox.
+const PATIENCE_AHEAD: Duration = Duration::from_secs(1);
+
 /// How often one holder looks into the inbox again before it leaves the rest to those who
 /// wait.
 const LOOKS: u32 = 16;
@@ -268,6 +272,11 @@ impl<K: Kernel> Engine<K> {
     /// When the kernel cannot be read, or the lock stayed taken.
     pub fn take(&self, event: Event, raw: &RawEvent) -> Result<Outcome, EngineError> {
         let raw = capture::worth_keeping(raw);
+        let patience = if event.ahead {
+            self.patience.min(PATIENCE_AHEAD)
+        } else {
+            self.patience
+        };
         let waiting = Waiting { event, raw };
         let file = match self.state.try_lock() {
             Ok(Try::Held(lock)) => return self.hold(lock, Some(waiting), &[]),
@@ -276,13 +285,13 @@ impl<K: Kernel> Engine<K> {
             Err(error) => return self.unlocked(error, Some(waiting), &[]),
         };
         let posted = self.state.post(&waiting);
-        match (self.state.wait(file, self.patience), posted) {
+        match (self.state.wait(file, patience), posted) {
             (Ok(Some(lock)), Ok(path)) => match self.state.take_answer(&path) {
                 Some(exit) => Ok(Outcome::TakenIn(exit)),
                 None => self.hold(lock, None, &[]),
             },
             (Ok(Some(lock)), Err(_)) => self.hold(lock, Some(waiting), &[]),
-            (Ok(None), _) => Err(EngineError::Busy(self.patience)),
+            (Ok(None), _) => Err(EngineError::Busy(patience)),
             (Err(error), _) => self.unlocked(error, Some(waiting), &[]),
         }
     }

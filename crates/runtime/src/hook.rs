@@ -178,6 +178,7 @@ fn wake(engine: &Engine<Netlink>, event: &Event) {
     let asks = engine.settings().metadata.provider != ProviderChoice::None;
     if asks
         && event.brings_lease()
+        && !event.ahead
         && let Err(error) = wake::tell(engine.state().path(), &event.interface)
     {
         debug!("nobody asks for metadata: {error}");

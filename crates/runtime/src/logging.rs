@@ -138,6 +138,11 @@ pub fn some_of(mut things: impl Iterator<Item = String>, what: &str, say: impl F
 pub(crate) fn summary(event: &Event, reports: &[Report]) {
     let family = event.family_names();
     let (interface, reason) = (event.interface.as_str(), event.reason.as_str());
+    let when = if event.ahead {
+        ", ahead of the address"
+    } else {
+        ""
+    };
     let mut changes = Changes::default();
     let mut active = false;
     let concerned = |report: &&Report| event.families().any(|family| family == report.family);
@@ -153,7 +158,7 @@ pub(crate) fn summary(event: &Event, reports: &[Report]) {
     };
     info!(
         interface,
-        family, reason, "{interface}: {reason} ({family}): {changes}{why}"
+        family, reason, "{interface}: {reason} ({family}){when}: {changes}{why}"
     );
 }
 

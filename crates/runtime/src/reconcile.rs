@@ -169,7 +169,7 @@ pub fn reconcile<K: Kernel>(
             )
         };
         if done.steps.iter().skip(made).any(is_address) {
-            snapshot::read_addresses(kernel, family, &mut host, settings)?;
+            snapshot::read_addresses(kernel, family, &mut host, book, settings)?;
         }
         snapshot::read_own(kernel, family, &mut host, book, settings, &none)?;
         wanted = plan(&desired, &host);

@@ -53,7 +53,7 @@ pub fn host<K: Kernel>(
     };
     // Our rules say whose routes in table main are worth reading, so they come first.
     read_rules(kernel, family, &mut host, settings)?;
-    read_addresses(kernel, family, &mut host, settings)?;
+    read_addresses(kernel, family, &mut host, book, settings)?;
     for family in families(family, settings) {
         let main = match family {
             Family::Ipv4 => MainRoutes::Ipv4Defaults,
@@ -65,7 +65,7 @@ pub fn host<K: Kernel>(
     Ok(host)
 }
 
-/// Reads the addresses again.
+/// Reads the addresses again; those that clients are about to set are among them.
 ///
 /// # Errors
 ///
@@ -74,11 +74,13 @@ pub fn read_addresses<K: Kernel>(
     kernel: &K,
     family: Family,
     host: &mut Host,
+    book: &LeaseBook,
     settings: &Settings,
 ) -> Result<(), KernelError> {
     host.addresses.clear();
     for family in families(family, settings) {
         host.addresses.extend(kernel.addresses(*family)?);
+        book.add_announced(*family, host);
     }
     Ok(())
 }

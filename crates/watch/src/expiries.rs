@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use leaseroute_core::{
-    Client, Event, Host, Lease, Lease6, LeaseBook, LeaseChange, LeaseState, RawEvent, Record,
-    RecordKey,
+    ANNOUNCED, Client, Event, Host, Lease, Lease6, LeaseBook, LeaseChange, LeaseState, RawEvent,
+    Record, RecordKey,
 };
 use tokio::time::Instant;
 
@@ -25,8 +25,10 @@ pub(crate) struct Expiries {
 
 #[derive(Debug)]
 struct Ends {
-    /// The record that they were taken from, and when that was.
+    /// When the record was made that they were taken from, and whether it announced addresses.
     updated: u64,
+    announced: bool,
+    /// When they were taken from it.
     followed: Instant,
     /// When something ends, the last one first.
     moments: Vec<Instant>,
@@ -41,7 +43,10 @@ impl Expiries {
             .retain(|(index, family), _| book.get(*index, *family).is_some());
         for record in book.records() {
             let known = self.ends.get(&key(record));
-            if known.is_none_or(|known| known.updated != record.updated) {
+            let announced = !record.announced.is_empty();
+            let is_same =
+                |known: &Ends| known.updated == record.updated && known.announced == announced;
+            if !known.is_some_and(is_same) {
                 let lengths = lengths(record).into_iter();
                 let mut moments: Vec<Instant> = lengths
                     .filter_map(|length| now.checked_add(length)?.checked_add(GRACE))
@@ -49,6 +54,7 @@ impl Expiries {
                 moments.sort_by(|a, b| b.cmp(a));
                 let ends = Ends {
                     updated: record.updated,
+                    announced,
                     followed: now,
                     moments,
                 };
@@ -113,7 +119,9 @@ fn lengths(record: &Record) -> Vec<Duration> {
         }
     };
     let length = |end: u64| Duration::from_secs(end.saturating_sub(record.updated));
-    expires.into_iter().flatten().map(length).collect()
+    let announced = (!record.announced.is_empty()).then_some(ANNOUNCED);
+    let ends = expires.into_iter().flatten().map(length);
+    ends.chain(announced.map(Duration::from_secs)).collect()
 }
 
 /// The event that says that a lease has ended whose addresses the kernel keeps for ever.
@@ -152,6 +160,7 @@ pub(crate) fn ended(book: &LeaseBook, host: &Host, over: Over) -> Option<(Event,
     // The card may have another name by now.
     let name = &host.links.get(&index)?.name;
     let event = Event {
+        ahead: false,
         interface: name.as_str().parse().ok()?,
         reason: "the lease ended".to_owned(),
         changes: vec![change],
@@ -177,6 +186,7 @@ mod tests {
             (format!("2001:db8:{n}::/56").parse().unwrap(), leased)
         });
         Record {
+            announced: BTreeSet::new(),
             index: IfIndex::new(2).unwrap(),
             name: "eth0".parse().unwrap(),
             mac: None,
@@ -218,6 +228,21 @@ mod tests {
             Some(later + Duration::from_secs(100) + GRACE)
         );
         expiries.follow(&LeaseBook::default(), later);
+        assert_eq!(expiries.next(), None);
+    }
+
+    #[test]
+    fn announced_addresses_end_when_they_do_not_come() {
+        let (mut expiries, now) = (Expiries::default(), Instant::now());
+        let announced = Record {
+            announced: BTreeSet::from(["2001:db8::1".parse().unwrap()]),
+            ..record(1000, &[])
+        };
+        expiries.follow(&LeaseBook::new([announced]), now);
+        let end = now + Duration::from_secs(ANNOUNCED) + GRACE;
+        assert_eq!(expiries.next(), Some(end));
+        // They have come, in the same second.
+        expiries.follow(&LeaseBook::new([record(1000, &[])]), now);
         assert_eq!(expiries.next(), None);
     }
 

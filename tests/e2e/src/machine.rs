@@ -1,7 +1,7 @@
 //! The host of the bench with the real dhclient on it.
 //!
 //! It runs once for each card and family, as ifupdown starts it, with its real script and
-//! our shim.
+//! our shims.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,10 +36,10 @@ retry 1;
 timeout 20;
 ";
 
-/// Whether our shim is installed.
+/// Whether our shims are installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// As a package installs it.
+    /// As a package installs them.
     Installed,
     /// Not at all.
     Absent,
@@ -69,8 +69,11 @@ impl Machine {
         machine.write("/run/events", "", 0o644);
         machine.install_program("leaseroute-dhclient");
         if hook == Hook::Installed {
-            let shim = format!("{HOOKS}/zz-leaseroute");
-            machine.install("dhclient/debian/zz-leaseroute", &shim, 0o644);
+            for folder in ["enter-hooks.d", "exit-hooks.d"] {
+                let shim = format!("dhclient/debian/{folder}/zz-leaseroute");
+                let place = format!("/etc/dhcp/dhclient-{folder}/zz-leaseroute");
+                machine.install(&shim, &place, 0o644);
+            }
         }
         machine
     }

@@ -39,7 +39,7 @@ use leaseroute_lab::site::Site;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use tokio::net::TcpSocket;
 
-use crate::announced::{Announcements, Place};
+use crate::announced::{Announcements, Place, Thing};
 use crate::kernel::Face;
 
 /// How often each caller tries each address.
@@ -185,6 +185,35 @@ impl Probes {
             all.push((caller.to_owned(), place.clone(), good.len(), bad.len()));
         });
         all
+    }
+
+    /// By caller and address, the attempts that failed although they began after the kernel
+    /// had announced the address, in words.
+    #[must_use]
+    pub fn failed_once_there(&self, since: Instant) -> Vec<String> {
+        let announced = self.announcements.since(since);
+        let mut wrong = Vec::new();
+        self.each(|caller, place, attempts| {
+            let came = announced.iter().find(|announced| {
+                !announced.gone
+                    && announced.thing == Thing::Address(place.link, place.address, true)
+            });
+            let Some(came) = came else {
+                wrong.push(format!("{} did not come", place.address));
+                return;
+            };
+            let attempts = after(attempts, came.at);
+            let failed = attempts.iter().filter(|a| a.ended.is_some() && !a.answered);
+            wrong.extend(failed.map(|failed| {
+                format!(
+                    "{caller} to {} {}: failed {:?} after it came",
+                    place.name,
+                    place.address,
+                    failed.began - came.at
+                )
+            }));
+        });
+        wrong
     }
 
     /// What became of every address that is asked now, since a moment. Replies must be right

@@ -37,8 +37,12 @@ struct Shim {
 
 const FORGET: &str = "unset -f leaseroute_config leaseroute_restore leaseroute_dhclient";
 
+const DEBIAN_ENTER: Shim = Shim {
+    file: "dhclient/debian/enter-hooks.d/zz-leaseroute",
+    ..DEBIAN
+};
 const DEBIAN: Shim = Shim {
-    file: "dhclient/debian/zz-leaseroute",
+    file: "dhclient/debian/exit-hooks.d/zz-leaseroute",
     program: "leaseroute-dhclient",
     call: ":",
     forget: ":",
@@ -222,6 +226,21 @@ fn debian_shim_in_posix_bash_changes_nothing() {
 }
 
 #[test]
+fn debian_enter_shim_in_dash_changes_nothing() {
+    nothing_leaks(DEBIAN_ENTER, DASH);
+}
+
+#[test]
+fn debian_enter_shim_in_bash_changes_nothing() {
+    nothing_leaks(DEBIAN_ENTER, BASH);
+}
+
+#[test]
+fn debian_enter_shim_in_posix_bash_changes_nothing() {
+    nothing_leaks(DEBIAN_ENTER, BASH_POSIX);
+}
+
+#[test]
 fn rhel_config_in_bash_changes_nothing() {
     nothing_leaks(RHEL_CONFIG, BASH);
 }
@@ -254,7 +273,7 @@ fn dhcpcd_shim_in_posix_bash_changes_nothing() {
 #[test]
 fn bash_traps_for_errors_and_lines_stay_quiet() {
     let preamble = "set -eEuo pipefail; trap 'echo error trap' ERR";
-    for shim in [DEBIAN, DHCPCD, RHEL_CONFIG, RHEL_RESTORE] {
+    for shim in [DEBIAN, DEBIAN_ENTER, DHCPCD, RHEL_CONFIG, RHEL_RESTORE] {
         let run = run(
             shim,
             BASH,
@@ -273,13 +292,15 @@ fn bash_traps_for_errors_and_lines_stay_quiet() {
 fn a_program_that_hangs_is_ended() {
     let tools = tempfile::tempdir().unwrap();
     let stand_in = tools.path().join("timeout");
-    let text = "#!/bin/sh\n[ \"$1 $2 $3\" = '-s KILL 30' ] || exit 9\nshift 3\nexec /usr/bin/timeout -s KILL 0.2 \"$@\"\n";
+    let text = "#!/bin/sh\ncase \"$1 $2 $3\" in '-s KILL 30' | '-s KILL 5') ;; *) exit 9 ;; esac\nshift 3\nexec /usr/bin/timeout -s KILL 0.2 \"$@\"\n";
     fs::write(&stand_in, text).unwrap();
     fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", tools.path().display());
     for (shim, shell) in [
         (DEBIAN, DASH),
         (DEBIAN, BASH),
+        (DEBIAN_ENTER, DASH),
+        (DEBIAN_ENTER, BASH),
         (DHCPCD, DASH),
         (DHCPCD, BASH),
         (RHEL_CONFIG, BASH),
@@ -303,6 +324,8 @@ fn plain_variables_of_an_enter_hook_reach_the_program() {
     for (shim, shell) in [
         (DEBIAN, DASH),
         (DEBIAN, BASH),
+        (DEBIAN_ENTER, DASH),
+        (DEBIAN_ENTER, BASH),
         (DHCPCD, DASH),
         (DHCPCD, BASH),
         (RHEL_CONFIG, BASH),
@@ -332,6 +355,60 @@ fn plain_variables_of_an_enter_hook_reach_the_program() {
             "{seen:?}"
         );
     }
+}
+
+/// Before the script has done its work only what brings an address matters.
+#[test]
+fn enter_hook_starts_the_program_for_new_addresses_only() {
+    let four: &[_] = &[("new_ip_address", "192.0.2.10")];
+    let six: &[_] = &[("new_ip6_address", "2001:db8::10")];
+    let renewed: &[_] = &[
+        ("new_ip6_address", "2001:db8::10"),
+        ("old_ip6_address", "2001:db8::10"),
+    ];
+    let other: &[_] = &[
+        ("new_ip6_address", "2001:db8::10"),
+        ("old_ip6_address", "2001:db8::9"),
+    ];
+    let cases = [
+        ("BOUND", four, true),
+        ("REBOOT", four, true),
+        ("TIMEOUT", four, true),
+        ("BOUND6", six, true),
+        ("BOUND6", renewed, true),
+        ("RENEW6", six, true),
+        ("RENEW6", other, true),
+        ("REBIND6", other, true),
+        ("RENEW6", renewed, false),
+        ("REBIND6", renewed, false),
+        ("RENEW6", &[], false),
+        ("RENEW", four, false),
+        ("REBIND", four, false),
+        ("EXPIRE", four, false),
+        ("PREINIT", &[], false),
+    ];
+    let reports = Program::Script("printf '%s\\n' \"$*\" >arguments");
+    for (reason, values, expected) in cases {
+        let words = [("interface", "eth1"), ("reason", reason)];
+        let lease = [&words[..], values].concat();
+        for shell in [DASH, BASH] {
+            let run = run(
+                DEBIAN_ENTER,
+                shell,
+                "set -eu",
+                reports,
+                &lease,
+                "/usr/bin:/bin",
+            );
+            assert_eq!(run.complaints(), Vec::<String>::new());
+            let said = if expected { "ahead\n" } else { "" };
+            assert_eq!(run.left("arguments"), said, "{reason} {values:?}");
+        }
+    }
+    // dhclient's script without any event.
+    let run = run(DEBIAN_ENTER, DASH, "set -eu", reports, &[], "/usr/bin:/bin");
+    assert_eq!(run.complaints(), Vec::<String>::new());
+    assert_eq!(run.left("arguments"), "");
 }
 
 /// NetworkManager's `11-dhclient` knows no reason and does not export the interface.

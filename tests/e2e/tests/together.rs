@@ -17,7 +17,7 @@ fn host() -> (Machine, Vec<Servers>) {
     machine.shell("rm -f /var/lib/dhcp/*");
     machine.install_program("leaseroute-dhclient");
     machine.install(
-        "dhclient/debian/zz-leaseroute",
+        "dhclient/debian/exit-hooks.d/zz-leaseroute",
         "/etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute",
         0o644,
     );

@@ -61,13 +61,13 @@ const DHCLIENT: Room = Room {
                 DHCLIENT_SCRIPT,
                 "/etc/dhcp/dhclient-exit-hooks.d",
             )],
-            rows: &[DHCLIENT_DEBIAN],
+            rows: &[DHCLIENT_DEBIAN_ENTER, DHCLIENT_DEBIAN],
             starts: Start::AtOnce,
         },
         Layout {
             name: "Arch, Gentoo",
             signs: &[Sign::Says(DHCLIENT_SCRIPT, "/etc/dhclient-exit-hooks.d")],
-            rows: &[DHCLIENT_UPSTREAM],
+            rows: &[DHCLIENT_UPSTREAM_ENTER, DHCLIENT_UPSTREAM],
             starts: Start::AtOnce,
         },
         Layout {
@@ -79,13 +79,13 @@ const DHCLIENT: Room = Room {
         Layout {
             name: "Debian, Ubuntu",
             signs: &[Sign::Exists("/etc/dhcp/dhclient-exit-hooks.d")],
-            rows: &[DHCLIENT_DEBIAN],
+            rows: &[DHCLIENT_DEBIAN_ENTER, DHCLIENT_DEBIAN],
             starts: Start::AtOnce,
         },
         Layout {
             name: "Arch, Gentoo",
             signs: &[Sign::Exists("/etc/dhclient-exit-hooks.d")],
-            rows: &[DHCLIENT_UPSTREAM],
+            rows: &[DHCLIENT_UPSTREAM_ENTER, DHCLIENT_UPSTREAM],
             starts: Start::AtOnce,
         },
     ],
@@ -103,10 +103,22 @@ const DHCLIENT_RHEL: Row = Row {
           that are named after each",
 };
 
+const DHCLIENT_DEBIAN_ENTER: Row = Row {
+    path: "/etc/dhcp/dhclient-enter-hooks.d/zz-leaseroute",
+    what: What::File {
+        text: shipped!("hooks/dhclient/debian/enter-hooks.d/zz-leaseroute"),
+        mode: 0o644,
+    },
+    ours: &[],
+    exact_folder: false,
+    why: "dhclient-script reads the files of the folder before it puts the address on the card: \
+          its first packet finds its way",
+};
+
 const DHCLIENT_DEBIAN: Row = Row {
     path: "/etc/dhcp/dhclient-exit-hooks.d/zz-leaseroute",
     what: What::File {
-        text: shipped!("hooks/dhclient/debian/zz-leaseroute"),
+        text: shipped!("hooks/dhclient/debian/exit-hooks.d/zz-leaseroute"),
         mode: 0o644,
     },
     ours: &[],
@@ -115,10 +127,22 @@ const DHCLIENT_DEBIAN: Row = Row {
           the last name comes after the routes of option 121 are set",
 };
 
+const DHCLIENT_UPSTREAM_ENTER: Row = Row {
+    path: "/etc/dhclient-enter-hooks.d/zz-leaseroute",
+    what: What::File {
+        text: shipped!("hooks/dhclient/debian/enter-hooks.d/zz-leaseroute"),
+        mode: 0o644,
+    },
+    ours: &["/etc/dhclient-enter-hooks.d"],
+    exact_folder: false,
+    why: "upstream's dhclient-script reads the files of the folder before it puts the address on \
+          the card: its first packet finds its way",
+};
+
 const DHCLIENT_UPSTREAM: Row = Row {
     path: "/etc/dhclient-exit-hooks.d/zz-leaseroute",
     what: What::File {
-        text: shipped!("hooks/dhclient/debian/zz-leaseroute"),
+        text: shipped!("hooks/dhclient/debian/exit-hooks.d/zz-leaseroute"),
         mode: 0o644,
     },
     ours: &["/etc/dhclient-exit-hooks.d"],

@@ -4,12 +4,16 @@
 //! `new_*` and `old_*` (dhclient-script(8)). Values are as the server sent them, or as
 //! other hooks left them: an empty one means "not given". DHCPv6 comes one address or
 //! prefix at a time, and a lifetime of 0 in a "gained" event is a removal.
+//!
+//! The script puts a gained address on the interface between its enter hooks and its exit
+//! hooks, so ours runs in both: what the enter hook tells of is [`Event::ahead`](crate::Event).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::Ipv6Network;
 
+use super::AHEAD;
 use super::fields::{Fields, meaning};
 use crate::event::{LeaseChange, Parsed, RawEvent, Refusal};
 use crate::lease::{Lease4, Lease6, LeasedAddress, LeasedPrefix, RouteOption};
@@ -80,6 +84,11 @@ pub(super) struct Adapter;
 impl super::Adapter for Adapter {
     fn parse(&self, raw: &RawEvent) -> Result<Parsed, Refusal> {
         parse(raw)
+    }
+
+    /// The shim of the enter hook says so.
+    fn is_ahead(&self, raw: &RawEvent) -> bool {
+        raw.arguments.iter().eq([AHEAD])
     }
 
     fn describes_lease(&self, variable: &str) -> bool {

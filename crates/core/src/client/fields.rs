@@ -66,6 +66,7 @@ impl<'a> Fields<'a> {
                 interface,
                 reason: reason.to_owned(),
                 changes,
+                ahead: false,
             }),
             dropped: self.dropped,
         }

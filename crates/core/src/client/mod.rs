@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::event::{Parsed, RawEvent, Refusal};
+use crate::event::{Event, Parsed, RawEvent, Refusal};
 use crate::interface::{IfIndex, InterfaceName};
 
 mod dhclient;
@@ -20,10 +20,19 @@ mod script;
 mod udhcpc;
 mod wicked;
 
+/// The word by which a shim says that the client has not done its work yet.
+const AHEAD: &str = "ahead";
+
 /// What has to be known of a client.
 trait Adapter {
     /// Parses what its hook received.
     fn parse(&self, raw: &RawEvent) -> Result<Parsed, Refusal>;
+
+    /// Whether its hook was called before the client has put the address on the interface,
+    /// and is called again after that.
+    fn is_ahead(&self, _raw: &RawEvent) -> bool {
+        false
+    }
 
     /// Whether a variable of its hook belongs to the event and its lease.
     fn describes_lease(&self, variable: &str) -> bool;
@@ -112,7 +121,13 @@ impl Client {
     /// When the event must be refused whole: no usable interface name, or an address that no
     /// host can have. Lesser trouble drops a field and is listed in the result.
     pub fn parse(self, raw: &RawEvent) -> Result<Parsed, Refusal> {
-        self.adapter().parse(raw)
+        let adapter = self.adapter();
+        let parsed = adapter.parse(raw);
+        if adapter.is_ahead(raw) {
+            Ok(ahead(parsed))
+        } else {
+            parsed
+        }
     }
 
     /// Whether a variable of its hook belongs to the event and its lease. All others are of
@@ -152,6 +167,24 @@ impl Client {
     fn names() -> String {
         let names: Vec<&str> = Self::ALL.iter().map(|client| client.name()).collect();
         names.join(", ")
+    }
+}
+
+/// What a hook is told of before the client has done its work. Only what brings an address
+/// matters then; all else, and what cannot be believed, the hook after it tells of.
+fn ahead(parsed: Result<Parsed, Refusal>) -> Parsed {
+    let event = parsed.ok().and_then(|parsed| parsed.event).map(|event| {
+        let mut changes = event.changes;
+        changes.retain(|change| !change.gained_addresses().is_empty());
+        Event {
+            changes,
+            ahead: true,
+            ..event
+        }
+    });
+    Parsed {
+        event: event.filter(|event| !event.changes.is_empty()),
+        dropped: Vec::new(),
     }
 }
 

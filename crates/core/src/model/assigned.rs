@@ -105,6 +105,7 @@ fn wanted_on(inputs: Inputs<'_>, link: &Link) -> Vec<IpNetwork> {
         let is_primary = family == Family::Ipv4 && primary == Some(&address);
         !settings.owns_address(seen)
             && !seen.flags.dad_failed
+            && !seen.flags.announced
             && said.addresses.contains(&address)
             && (is_primary || !seen.flags.permanent || is_leased(address))
     });

@@ -401,14 +401,20 @@ impl<'a> Moment<'a> {
             return Vec::new();
         };
         let family = seen.desired.family;
-        let tentative = seen.host.addresses_of(link.index, family).filter(|a| {
+        let pending = seen.host.addresses_of(link.index, family).filter(|a| {
             let address = a.address.ip();
-            a.flags.tentative && uplink.sources.contains(&IpNetwork::from(address))
+            let is_pending = a.flags.tentative || a.flags.announced;
+            is_pending && uplink.sources.contains(&IpNetwork::from(address))
         });
-        let tentative = tentative.map(|a| Reason::Tentative {
-            address: a.address.ip(),
+        let pending = pending.map(|a| {
+            let address = a.address.ip();
+            if a.flags.announced {
+                Reason::AddressMissing { address }
+            } else {
+                Reason::Tentative { address }
+            }
         });
-        let mut reasons: Vec<Reason> = tentative.collect();
+        let mut reasons: Vec<Reason> = pending.collect();
         if self.settings.of(link).manage && seen.desired.active {
             reasons.extend(seen.routing(link, uplink));
         }
@@ -544,6 +550,10 @@ mod tests {
         }
 
         fn tell(&self, card: usize) {
+            self.tell_with(card, &[]);
+        }
+
+        fn tell_with(&self, card: usize, arguments: &[&str]) {
             let address = ipv4(card);
             let (address, _) = address.split_once('/').unwrap();
             let variables = [
@@ -554,7 +564,10 @@ mod tests {
                 ("new_routers", &format!("192.0.{card}.1")),
             ];
             let variables = variables.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            let raw = RawEvent::new(Client::Dhclient, variables.into());
+            let raw = RawEvent {
+                arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+                ..RawEvent::new(Client::Dhclient, variables.into())
+            };
             let event = raw.client.parse(&raw).unwrap().event.unwrap();
             self.engine.take(event, &raw).unwrap();
         }
@@ -642,6 +655,7 @@ mod tests {
         tentative: true,
         dad_failed: false,
         temporary: false,
+        announced: false,
     };
 
     #[test]
@@ -784,6 +798,17 @@ mod tests {
         assert!(bench.lacks("eth0", V4).is_empty());
         bench.advertise(0);
         assert_eq!(bench.lacks("eth0", V6), [tentative]);
+    }
+
+    #[test]
+    fn an_address_that_is_only_announced_is_waited_for() {
+        let bench = Bench::new();
+        bench.bind(0);
+        bench.tell_with(1, &["ahead"]);
+        let missing = "eth1: the leased address 192.0.1.5 is not on it";
+        assert_eq!(bench.lacks("eth1", EITHER), [missing]);
+        bench.bind(1);
+        assert!(bench.lacks("eth1", EITHER).is_empty());
     }
 
     #[test]
