@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use crate::address::{Family, NetworkExt as _, is_link_local, is_unicast_host};
+use crate::address::{Family, is_link_local, is_unicast_host};
 use crate::book::Record;
 use crate::client::Client;
 use crate::export::Inputs;
 use crate::host::{Link, LinkAddress};
 use crate::interface::IfIndex;
 use crate::lease::{Lease, LeaseState};
-use crate::model::Purpose;
+use crate::model::{Purpose, inner_prefixes};
 use crate::numbers::{ProtocolId, TableId};
 use crate::route::{ObservedRoute, Route, RouteKind};
 use crate::rule::Rule;
@@ -272,19 +272,8 @@ fn wanted(link: &Link, seen: &ObservedRoute) -> Option<Route> {
 
 /// The prefixes of interfaces that are no uplinks, as they are now.
 fn inner(inputs: Inputs<'_>, family: Family) -> BTreeSet<IpNetwork> {
-    let is_uplink = |link: &Link| {
-        let mut uplinks = inputs.desired(family).uplinks.iter();
-        uplinks.any(|uplink| uplink.device.index == link.index)
-    };
-    let links = inputs.host.links.values();
-    let links = links.filter(|l| !l.loopback && l.up && l.master.is_none() && !is_uplink(l));
-    let addresses = links.flat_map(|link| inputs.host.addresses_of(link.index, family));
-    let prefixes = addresses.map(|a| match a.peer {
-        Some(peer) => peer.canonical(),
-        None => a.address.canonical(),
-    });
-    let is_network = |prefix: &IpNetwork| {
-        prefix.prefix() > 0 && prefix.prefix() < family.host_length() && !is_link_local(prefix.ip())
-    };
-    prefixes.filter(is_network).collect()
+    let uplinks = &inputs.desired(family).uplinks;
+    let is_uplink = |index| uplinks.iter().any(|uplink| uplink.device.index == index);
+    let prefixes = inner_prefixes(family, inputs.host, is_uplink).into_iter();
+    prefixes.map(|(prefix, _)| prefix).collect()
 }

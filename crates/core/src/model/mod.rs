@@ -34,6 +34,7 @@ use crate::settings::{Settings, When};
 
 pub use numbering::tables_to_read;
 pub use uplink::candidates6;
+pub(crate) use uplink::inner_prefixes;
 
 /// What an object is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -191,7 +192,8 @@ pub fn desired_state(
         kept_routes: Vec::new(),
         notes,
     };
-    let inner = uplink::inner_prefixes(inputs, &found);
+    let is_uplink = |index| found.iter().any(|uplink| uplink.link.index == index);
+    let inner = uplink::inner_prefixes(inputs.family, inputs.host, is_uplink);
     for uplink in &found {
         let table = tables.get(&uplink.link.index).copied();
         let table = table.filter(|_| active && uplink.managed && !uplink.sources.is_empty());

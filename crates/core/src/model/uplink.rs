@@ -19,6 +19,8 @@ use crate::route::{ObservedRoute, RouteKind, RouterPreference};
 use crate::rule::ObservedRule;
 use crate::settings::{Settings, TableScheme};
 
+mod said;
+
 /// The most IPv6 prefixes on one link, routes and default routers by it that are taken from
 /// what its routers advertise. Each is copied into the tables of all uplinks.
 const MAX_ON_LINK: usize = 64;
@@ -176,15 +178,9 @@ impl UplinkFacts<'_> {
             return;
         }
         self.sources = evident_sources(inputs, index);
-        self.routes_known = self.sources.is_empty() && !keeps_routes(inputs, index);
+        self.routes_known = self.sources.is_empty() && !said::keeps_routes(inputs, index);
         if settings.permanent_addresses {
-            let seen = defaults_in_main(host, index, Family::Ipv4);
-            let best = seen.min_by_key(|route| (route.metric, route.gateway));
-            self.defaults.extend(best.map(|route| LearnedDefault {
-                gateway: route.gateway,
-                metric: 0,
-                preference: RouterPreference::Medium,
-            }));
+            self.defaults.extend(best_default4(host, index));
         }
     }
 
@@ -304,108 +300,6 @@ impl UplinkFacts<'_> {
         part_by_preference(&mut self.defaults);
     }
 
-    /// Takes what a metadata service says of a card that has an address of its own: further
-    /// sources, be they on the card or where the host sends them, and the way out of a card
-    /// that no lease tells of.
-    fn learn_said(&mut self, inputs: Inputs<'_>, notes: &mut Vec<Note>) {
-        let Inputs {
-            family, host, book, ..
-        } = inputs;
-        let index = self.link.index;
-        let Some(said) = book.said(index, family, &inputs.settings.metadata) else {
-            return;
-        };
-        let said = &said.said;
-        let mut told = said.addresses.iter();
-        let has_own = told.any(|address| host.has_address(index, *address));
-        let is_of_this_card = has_own || (said.addresses.is_empty() && !self.sources.is_empty());
-        if !is_of_this_card {
-            return;
-        }
-        let elsewhere = |address: IpAddr| {
-            let mut others = host.links.keys().filter(|other| **other != index);
-            others.any(|other| host.has_address(*other, address))
-        };
-        let told = said.addresses.iter().copied().map(IpNetwork::from);
-        for source in told.chain(said.prefixes.iter().copied()) {
-            let holder = if is_delegated(source) {
-                contested(inputs, index, source).or_else(|| self.inner_holder(inputs, source))
-            } else {
-                None
-            };
-            if let Some(holder) = holder {
-                notes.push(Note::ContestedPrefix {
-                    device: self.link.device(),
-                    prefix: source,
-                    holder,
-                });
-            } else if is_delegated(source) || !elsewhere(source.ip()) {
-                self.sources.insert(source);
-            }
-        }
-        if !has_own {
-            return;
-        }
-        let is_leased = book.lease(index, family).is_some();
-        if self.defaults.is_empty() && !is_leased && family == Family::Ipv4 {
-            let seen = defaults_in_main(host, index, family);
-            let best = seen.min_by_key(|route| (route.metric, route.gateway));
-            self.defaults.extend(best.map(|route| LearnedDefault {
-                gateway: route.gateway,
-                metric: 0,
-                preference: RouterPreference::Medium,
-            }));
-        }
-        // Some clouds give a secondary card a lease without a router, so that main has one default.
-        if self.defaults.is_empty() {
-            let gateway = said
-                .gateway
-                .filter(|gateway| self.may_be_router(host, *gateway));
-            self.defaults.extend(gateway.map(|gateway| LearnedDefault {
-                gateway: Some(gateway),
-                metric: match family {
-                    Family::Ipv4 => 0,
-                    Family::Ipv6 => METRIC6,
-                },
-                preference: RouterPreference::Medium,
-            }));
-        }
-        // Nothing is taken from a table while it is not known what should be in it.
-        self.routes_known |= !self.defaults.is_empty() && !keeps_routes(inputs, index);
-    }
-
-    /// Another interface, such as a VPN's or a container bridge, that has addresses in a prefix
-    /// which is said to be routed here, or in whose network that prefix lies. What is part of
-    /// this card's own network it may have been given, as containers are.
-    fn inner_holder(&self, inputs: Inputs<'_>, prefix: IpNetwork) -> Option<Device> {
-        if self.on_link.iter().any(|own| own.covers(prefix)) {
-            return None;
-        }
-        let host = inputs.host;
-        let mut others = host
-            .links
-            .values()
-            .filter(|link| link.index != self.link.index);
-        let holds = |link: &&Link| {
-            let mut addresses = host.addresses_of(link.index, inputs.family);
-            !link.loopback
-                && addresses.any(|a| {
-                    let on_link = on_link_prefix(a, None);
-                    prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
-                })
-        };
-        others.find(holds).map(Link::device)
-    }
-
-    /// Whether a router that is said to be a card's can be one: no address of this host, and not
-    /// the first or the last address of a network.
-    fn may_be_router(&self, host: &Host, router: IpAddr) -> bool {
-        let mut addresses = host.addresses.iter();
-        let mut networks = self.on_link.iter();
-        !addresses.any(|seen| seen.address.ip() == router)
-            && !networks.any(|network| is_edge(*network, router))
-    }
-
     /// Anybody on a link may advertise: what is more than any network has is left out.
     fn bound_learned(&mut self, notes: &mut Vec<Note>) {
         let device = self.link.device();
@@ -503,16 +397,15 @@ fn source_addresses<'a>(
 
 /// The on-link prefixes of interfaces that are no uplinks: containers, VPNs and other
 /// networks that this host is a router or a member of.
-pub(super) fn inner_prefixes(
-    inputs: Inputs<'_>,
-    found: &[UplinkFacts<'_>],
+pub(crate) fn inner_prefixes(
+    family: Family,
+    host: &Host,
+    is_uplink: impl Fn(IfIndex) -> bool,
 ) -> Vec<(IpNetwork, Device)> {
-    let Inputs { family, host, .. } = inputs;
-    let is_uplink = |link: &Link| found.iter().any(|u| u.link.index == link.index);
     let links = host
         .links
         .values()
-        .filter(|link| !link.loopback && unusable(host, link).is_none() && !is_uplink(link));
+        .filter(|link| !link.loopback && unusable(host, link).is_none() && !is_uplink(link.index));
     let prefixes = links.flat_map(|link| {
         let addresses = host.addresses_of(link.index, family);
         let prefixes: BTreeSet<_> = addresses.filter_map(|a| on_link_prefix(a, None)).collect();
@@ -533,7 +426,6 @@ fn contested(inputs: Inputs<'_>, index: IfIndex, prefix: IpNetwork) -> Option<De
     } = inputs;
     let mut others = host.links.values().filter(|link| link.index != index);
     let is_other = others.find(|link| {
-        let mut addresses = host.addresses_of(link.index, family);
         let has_default = || {
             let mut defaults = defaults_in_main(host, link.index, family);
             defaults.next().is_some()
@@ -546,13 +438,18 @@ fn contested(inputs: Inputs<'_>, index: IfIndex, prefix: IpNetwork) -> Option<De
                 Family::Ipv6 => lease6.is_some_and(has_address),
             }
         };
-        (has_default() || is_leased())
-            && addresses.any(|a| {
-                let on_link = on_link_prefix(a, None);
-                prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
-            })
+        (has_default() || is_leased()) && is_at_home(host, link, prefix)
     });
     is_other.map(Link::device)
+}
+
+/// Whether an interface has an address in a prefix, or an on-link prefix around it.
+fn is_at_home(host: &Host, link: &Link, prefix: IpNetwork) -> bool {
+    let mut addresses = host.addresses_of(link.index, Family::of_network(prefix));
+    addresses.any(|a| {
+        let on_link = on_link_prefix(a, None);
+        prefix.contains(a.address.ip()) || on_link.is_some_and(|own| own.covers(prefix))
+    })
 }
 
 /// The delegated prefixes of all interfaces, by lease or by evidence.
@@ -678,24 +575,6 @@ pub(super) fn is_edge(network: IpNetwork, address: IpAddr) -> bool {
     }
 }
 
-/// Whether our routes by an interface are those of an IPv4 lease that nobody has told of: a
-/// metadata service may know the address, and not the routes.
-fn keeps_routes(inputs: Inputs<'_>, index: IfIndex) -> bool {
-    let Inputs {
-        family,
-        host,
-        book,
-        settings,
-    } = inputs;
-    let mut addresses = host.addresses_of(index, Family::Ipv4);
-    let mut routes = host.own_tables.iter();
-    family == Family::Ipv4
-        && book.get(index, family).is_none()
-        && book.said(index, family, &settings.metadata).is_some()
-        && addresses.any(|address| !address.flags.permanent)
-        && routes.any(|r| r.oif == Some(index) && r.family() == family && settings.owns_route(r))
-}
-
 /// What all known leases of the family hold, and what metadata services say.
 fn leased_sources(inputs: Inputs<'_>) -> BTreeSet<IpNetwork> {
     let Inputs {
@@ -734,6 +613,17 @@ fn defaults_in_main(
     host.main
         .iter()
         .filter(move |r| r.oif == Some(index) && r.family() == family && r.is_default())
+}
+
+/// The best IPv4 default route that an interface has in table main.
+fn best_default4(host: &Host, index: IfIndex) -> Option<LearnedDefault> {
+    let seen = defaults_in_main(host, index, Family::Ipv4);
+    let best = seen.min_by_key(|route| (route.metric, route.gateway))?;
+    Some(LearnedDefault {
+        gateway: best.gateway,
+        metric: 0,
+        preference: RouterPreference::Medium,
+    })
 }
 
 /// The interface of each global IPv6 address.
