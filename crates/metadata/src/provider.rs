@@ -77,8 +77,11 @@ pub trait Provider: Sync {
     /// Where the service answers, the better address first.
     fn endpoints(&self) -> &'static [std::net::SocketAddr];
 
-    /// By which card requests leave.
-    fn way(&self) -> Way;
+    /// By which card requests leave. Most services tell of all cards, by whichever they are
+    /// asked.
+    fn way(&self) -> Way {
+        Way::Host
+    }
 
     /// The most requests a second that its documents allow, by the whole host.
     fn rate(&self) -> u32;

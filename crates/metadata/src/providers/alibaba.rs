@@ -17,7 +17,7 @@ use super::tree::Keys;
 use crate::card::Card;
 use crate::exchange::{Answers, Request};
 use crate::finding::Why;
-use crate::provider::{Description, Identity, Provider, Step, Way};
+use crate::provider::{Description, Identity, Provider, Step};
 
 pub(super) struct Alibaba;
 
@@ -58,11 +58,6 @@ impl Provider for Alibaba {
             ),
         ];
         ENDPOINTS
-    }
-
-    /// It tells of all cards, by whichever it is asked.
-    fn way(&self) -> Way {
-        Way::Host
     }
 
     /// The documents say that frequent access is throttled, and no number.

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::reading::{self, Reading, Telling};
 use crate::card::Card;
 use crate::exchange::{Answers, Request};
-use crate::provider::{Description, Identity, Provider, Step, Way};
+use crate::provider::{Description, Identity, Provider, Step};
 
 pub(super) struct Gcp;
 
@@ -65,11 +65,6 @@ impl Provider for Gcp {
             ),
         ];
         ENDPOINTS
-    }
-
-    /// It tells of all cards, by whichever it is asked.
-    fn way(&self) -> Way {
-        Way::Host
     }
 
     /// No limit is documented for these keys; a card takes one request.

@@ -19,7 +19,7 @@ use super::yaml;
 use crate::card::Card;
 use crate::exchange::{Answers, Request};
 use crate::finding::Why;
-use crate::provider::{Description, Identity, Provider, Step, Way};
+use crate::provider::{Description, Identity, Provider, Step};
 
 pub(super) struct Hetzner;
 
@@ -65,11 +65,6 @@ impl Provider for Hetzner {
 
     fn endpoints(&self) -> &'static [SocketAddr] {
         &[reading::LINK_LOCAL]
-    }
-
-    /// It tells of all cards, by whichever it is asked.
-    fn way(&self) -> Way {
-        Way::Host
     }
 
     /// No limit is documented; all cards take two requests.

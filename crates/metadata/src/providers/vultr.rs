@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::reading::{self, Reading, Telling};
 use crate::card::Card;
 use crate::exchange::{Answers, Request};
-use crate::provider::{Description, Identity, Provider, Step, Way};
+use crate::provider::{Description, Identity, Provider, Step};
 
 pub(super) struct Vultr;
 
@@ -72,11 +72,6 @@ impl Provider for Vultr {
 
     fn endpoints(&self) -> &'static [SocketAddr] {
         &[reading::LINK_LOCAL]
-    }
-
-    /// It tells of all cards, by whichever it is asked.
-    fn way(&self) -> Way {
-        Way::Host
     }
 
     /// No limit is documented; all cards take one request.
