@@ -19,6 +19,7 @@ use leaseroute_e2e::host::PROGRAMS;
 use leaseroute_e2e::imds::{Activator, Imds, Part, SOCKET, Told, Trouble};
 use leaseroute_e2e::kernel::{Face, Own, ip};
 use leaseroute_e2e::machine::{Hook, Machine, bound_event};
+use leaseroute_e2e::probes::Probes;
 use leaseroute_e2e::servers::{Lan, Servers};
 use leaseroute_e2e::wait_for;
 use leaseroute_e2e::watcher::{CONFIGURATION, state_folder};
@@ -255,7 +256,8 @@ fn broken_services_spoil_no_lease_and_hold_no_hook_up() {
     assert!(median(&with) < median(&without).mul_f64(1.5));
 }
 
-/// What was found out before stays, and what is new is found out afterwards.
+/// What was found out before stays, every connection is answered meanwhile, and what is new is
+/// found out afterwards.
 #[test]
 #[ignore = "needs root and a DHCP client: tests/run"]
 fn broken_services_take_nothing_away() {
@@ -265,7 +267,21 @@ fn broken_services_take_nothing_away() {
     std::thread::sleep(RECENT);
     bench.recover(&told, &faces);
     std::thread::sleep(RECENT);
+    let leased = Family::BOTH.map(|family| bench.machine.faces(family));
+    let probes = Probes::start(&bench.machine.fabric, &leased.concat());
+    let begun = Instant::now();
     bench.suffer_all(&told, false);
+    for (caller, place, good, bad) in probes.count(begun) {
+        println!(
+            "{caller} to {}: {good} answered, {bad} failed",
+            place.address
+        );
+        assert!(
+            bad == 0 && good > 500,
+            "{caller} to {place:?}: {good} {bad}"
+        );
+    }
+    drop(probes);
     let (faces, told) = bench.faces_with(78);
     bench.recover(&told, &faces);
     let most = bench.imds.most_in_a_second();
