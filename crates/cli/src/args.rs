@@ -346,9 +346,13 @@ pub(crate) struct MetadataArgs {
     /// Ask once, and not again when the service does not know yet
     #[arg(long)]
     pub(crate) once: bool,
+    /// Hand the cards over to leaseroute-metadata.service and do not wait for it; ask here only
+    /// when nobody holds its socket. For leaseroute-metadata@.service
+    #[arg(long, requires = "interface", conflicts_with_all = ["once", "json"])]
+    pub(crate) hand_over: bool,
     /// Hear from hooks which cards to ask about, on a datagram socket that is standard input; for
     /// leaseroute-metadata.service
-    #[arg(long, conflicts_with_all = ["interface", "once", "json"])]
+    #[arg(long, conflicts_with_all = ["interface", "once", "hand_over", "json"])]
     pub(crate) listen: bool,
     /// Print JSON
     #[arg(long)]
@@ -508,6 +512,8 @@ Examples:
     leaseroute metadata --once
   Ask about a card until all is known, or the configured deadline has passed:
     leaseroute metadata --interface eth1
+  Have a card asked about, as fast as the service allows for all cards together:
+    leaseroute metadata --interface eth1 --hand-over
 
 Hooks have this done after each lease, by leaseroute-metadata.socket or by the watcher, and never
 wait for it. What a service says is added to what leases call for: rules for secondary addresses
@@ -515,8 +521,8 @@ and for prefixes that are routed to the card. What could not be found out takes 
 Which service is asked, the firmware of the machine says, or metadata.provider in the
 configuration.
 
-Exit status: 0 when all was found out, or there is nobody to ask; 11 when something was not; another
-one when what was found could not be applied.";
+Exit status: 0 when all was found out or handed over, or there is nobody to ask; 8 when there is no
+such card; 11 when something was not found out; another one when what was found could not be applied.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:

@@ -95,10 +95,10 @@ fn run(request: Request) -> Result<ExitCode, CliError> {
         }
         Request::Metadata {
             interfaces,
-            once,
+            how,
             form,
         } => {
-            let view = metadata::run(&interfaces, once)?;
+            let view = metadata::run(&interfaces, how)?;
             answer(&output::render(&view, form)?, view.exit())
         }
         Request::Listen => Ok(metadata::listen()?.into()),

@@ -1,6 +1,7 @@
 //! `leaseroute metadata`: asks the cloud's metadata service what no lease carries.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,15 +10,20 @@ use leaseroute_kernel::Netlink;
 use leaseroute_metadata::{Finding, Outcome};
 use leaseroute_runtime::exit::Exit;
 use leaseroute_runtime::logging::{self, Sink};
-use leaseroute_runtime::{Engine, Paths, StateFolder, sandbox, snapshot};
+use leaseroute_runtime::{Engine, Paths, StateFolder, sandbox, snapshot, wake};
 use leaseroute_watch::metadata::{self, Asked, Listener};
 use serde::Serialize;
 use tracing::{debug, warn};
 
 use crate::error::CliError;
 use crate::output;
+use crate::request::Asking;
 use crate::view::{FORMAT, SaidWords};
 use crate::world;
+
+/// How long a card that is handed over waits for room among the words that nobody has read yet:
+/// much longer than the service takes to start.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What came of asking.
 #[derive(Debug, Serialize)]
@@ -32,6 +38,9 @@ pub(crate) struct MetadataView {
     /// How applying what was found ended.
     applied: Exit,
     cards: Vec<CardView>,
+    /// Cards that somebody else asks about, of which JSON never tells.
+    #[serde(skip)]
+    handed_over: Vec<InterfaceRef>,
     /// Why nobody was asked.
     #[serde(skip)]
     nobody: &'static str,
@@ -74,7 +83,7 @@ enum FindingView {
 }
 
 /// Asks about the named cards, or about all that could have more than their lease tells.
-pub(crate) fn run(names: &[InterfaceRef], once: bool) -> Result<MetadataView, CliError> {
+pub(crate) fn run(names: &[InterfaceRef], how: Asking) -> Result<MetadataView, CliError> {
     let paths = Paths::from_environment();
     let loaded = world::configuration(&paths)?;
     logging::start("leaseroute", loaded.log_level, Sink::Stderr);
@@ -88,6 +97,7 @@ pub(crate) fn run(names: &[InterfaceRef], once: bool) -> Result<MetadataView, Cl
             unfinished: 0,
             applied: Exit::Done,
             cards: Vec::new(),
+            handed_over: Vec::new(),
             nobody: match settings.metadata.provider {
                 ProviderChoice::None => "metadata.provider is \"none\"",
                 ProviderChoice::Auto | ProviderChoice::Named(_) => {
@@ -97,11 +107,13 @@ pub(crate) fn run(names: &[InterfaceRef], once: bool) -> Result<MetadataView, Cl
         });
     };
     let state = StateFolder::at(paths.state);
-    let asker = metadata::asker(provider, &settings.metadata, &state, root).once(once);
+    let asker =
+        metadata::asker(provider, &settings.metadata, &state, root).once(how == Asking::Once);
     if let Err(error) = state.make() {
         output::warn(&leaseroute_runtime::error::with_causes(&error));
     }
     let engine = Engine::new(Netlink::open()?, settings, state);
+    let mut handed_over = Vec::new();
     let cards = if names.is_empty() {
         metadata::cards(&engine)?
     } else {
@@ -113,7 +125,16 @@ pub(crate) fn run(names: &[InterfaceRef], once: bool) -> Result<MetadataView, Cl
             let link = host.resolve(name).map(|link| link.index);
             link.ok_or_else(|| CliError::NoInterface(name.clone()))
         };
-        names.iter().map(index).collect::<Result<_, _>>()?
+        let named = names.iter().map(index).collect::<Result<Vec<_>, _>>()?;
+        let mut left = Vec::new();
+        for (name, card) in names.iter().zip(named) {
+            if how == Asking::HandOver && hand_over(engine.state(), name) {
+                handed_over.push(name.clone());
+            } else {
+                left.push(card);
+            }
+        }
+        left
     };
     for part in sandbox::enter(engine.state().path()) {
         debug!("the sandbox is not complete: {part}");
@@ -132,8 +153,23 @@ pub(crate) fn run(names: &[InterfaceRef], once: bool) -> Result<MetadataView, Cl
         unfinished,
         applied,
         cards: outcomes.iter().map(CardView::new).collect(),
+        handed_over,
         nobody: "",
     })
+}
+
+/// Hands a card over to who asks about all cards. Says whether that was taken.
+fn hand_over(state: &StateFolder, name: &InterfaceRef) -> bool {
+    let Err(error) = wake::hand_over(state.path(), name, PATIENCE) else {
+        return true;
+    };
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            debug!("{name}: nobody listens: {error}");
+        }
+        _ => warn!("{name} could not be handed over: {error}; it is asked about here"),
+    }
+    false
 }
 
 /// Asks about cards as hooks tell of them on standard input.
@@ -216,13 +252,19 @@ impl fmt::Display for MetadataView {
         let Some(provider) = self.provider else {
             return writeln!(f, "nobody is asked: {}", self.nobody);
         };
+        for name in &self.handed_over {
+            writeln!(
+                f,
+                "{name}: {provider}, handed over to leaseroute-metadata.service"
+            )?;
+        }
         if self.unfinished > 0 {
             writeln!(
                 f,
                 "{provider}: told to end, {} cards were not asked about to the end",
                 self.unfinished
             )?;
-        } else if self.cards.is_empty() {
+        } else if self.cards.is_empty() && self.handed_over.is_empty() {
             return writeln!(f, "{provider}: there is no card to ask about");
         }
         for card in &self.cards {

@@ -63,7 +63,7 @@ pub(crate) enum Request {
     Metadata {
         /// Nothing named means all that could have more than their lease tells.
         interfaces: Vec<InterfaceRef>,
-        once: bool,
+        how: Asking,
         form: Form,
     },
     Listen,
@@ -118,6 +118,17 @@ pub(crate) enum Form {
     Text,
     /// For programs.
     Json,
+}
+
+/// How metadata services are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// Here, until all is found out or the time is up.
+    Here,
+    /// Here, one round.
+    Once,
+    /// By who listens on the socket, or else here.
+    HandOver,
 }
 
 /// What a plan starts from.
@@ -204,7 +215,11 @@ impl Request {
             Command::Metadata(args) if args.listen => Self::Listen,
             Command::Metadata(args) => Self::Metadata {
                 interfaces: args.interface,
-                once: args.once,
+                how: match (args.once, args.hand_over) {
+                    (true, _) => Asking::Once,
+                    (false, true) => Asking::HandOver,
+                    (false, false) => Asking::Here,
+                },
                 form: Form::new(args.json),
             },
             Command::Config(ConfigCommand::Check { json }) => Self::CheckConfig {

@@ -16,6 +16,7 @@ fn without_configuration() {
         .env("LEASEROUTE_STATE_DIR", folder("nothing"))
         .case("tests/cmd/export.trycmd")
         .case("tests/cmd/help.trycmd")
+        .case("tests/cmd/metadata.trycmd")
         .case("tests/cmd/plan.trycmd")
         .case("tests/cmd/doctor.trycmd")
         .case("tests/cmd/script.trycmd");

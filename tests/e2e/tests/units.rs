@@ -14,10 +14,13 @@ use leaseroute_core::Family;
 use leaseroute_e2e::boot::Booted;
 use leaseroute_e2e::host::{ANSWER, Host, program};
 use leaseroute_e2e::imds::{Imds, Told};
+use leaseroute_e2e::kernel::ip;
 use leaseroute_e2e::servers::{Lan, Servers};
 use leaseroute_e2e::wait_for;
-use leaseroute_lab::fabric::{Layout, ipv4};
+use leaseroute_lab::fabric::{Card, Layout, ipv4};
 use leaseroute_lab::probe::connect;
+use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sendto, socket_with};
 
 /// Each file of `packaging/` and where it goes.
 const FILES: &[(&str, &str)] = &[
@@ -403,14 +406,214 @@ fn metadata_is_asked_for_as_its_units_have_it() {
     all_is_right(&booted);
     nothing_was_refused(&booted);
     // By hand, as the udev rule does it.
-    booted.shell("systemctl start leaseroute-metadata@eth1.service");
-    wait_for("the card was asked about", || {
-        match property(&booted, "leaseroute-metadata@eth1.service", "ActiveState").as_str() {
+    booted.shell(&format!("systemctl start {TEMPLATE}@eth1.service"));
+    wait_ended(&booted, &format!("{TEMPLATE}@eth1.service"));
+    assert_eq!(property(&booted, SOCKET, "ActiveState"), "active");
+    // Where the socket is masked it asks by itself.
+    booted.shell(&format!("systemctl mask --now {SOCKET}"));
+    booted.shell(&format!("systemctl start {TEMPLATE}@eth1.service"));
+    wait_ended(&booted, &format!("{TEMPLATE}@eth1.service"));
+    let said = booted.shell(&format!("journalctl --no-pager -u {TEMPLATE}@eth1.service"));
+    assert!(said.contains("ec2, handed over to"), "{said}");
+    assert!(said.contains("all is found out"), "{said}");
+    nothing_was_refused(&booted);
+}
+
+/// The template, without the card.
+const TEMPLATE: &str = "leaseroute-metadata";
+
+/// Waits until a unit that was started has ended, and well.
+fn wait_ended(booted: &Booted, unit: &str) {
+    wait_for("the unit has ended", || {
+        match property(booted, unit, "ActiveState").as_str() {
             "inactive" => Ok(()),
             other => Err(format!("{other}\n{}", booted.journal())),
         }
     });
-    let result = property(&booted, "leaseroute-metadata@eth1.service", "Result");
+    let result = property(booted, unit, "Result");
     assert_eq!(result, "success", "{}", booted.journal());
-    assert_eq!(property(&booted, SOCKET, "ActiveState"), "active");
+}
+
+/// A folder in which sysfs has devices of hardware, on every machine.
+const HARDWARE: &str = "/devices/platform";
+
+/// A shell function: makes the folder that sysfs would have of a card.
+const CARD_IN_SYSFS: &str = r#"
+    card_in_sysfs() { # FOLDER INTERFACE INDEX
+        mkdir -p "/sys$1/net/$2"
+        printf 'INTERFACE=%s\nIFINDEX=%s\n' "$2" "$3" >"/sys$1/net/$2/uevent"
+        echo "$3" >"/sys$1/net/$2/ifindex"
+        ln -s /sys/class/net "/sys$1/net/$2/subsystem"
+    }
+"#;
+
+/// What udevd makes of the rule, by itself and of devices that are made up.
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn udev_rule_wants_a_unit_for_cards_alone() {
+    let booted = prepare(&["udevadm"]);
+    // The program does what other rules say, so there are none.
+    let script = format!(
+        "{CARD_IN_SYSFS}
+         mount -t tmpfs udev /run
+         mount -t tmpfs sysfs /sys
+         find /etc/udev/rules.d /usr/lib/udev/rules.d -name '*.rules' \\
+             ! -name '*-leaseroute-*' -delete
+         card_in_sysfs {HARDWARE}/card.0 eth7 7
+         card_in_sysfs /devices/virtual veth8 8
+         mkdir -p /sys/class/net
+         ln -s ../..{HARDWARE}/card.0/net/eth7 ../../devices/virtual/net/veth8 /sys/class/net/
+         export SYSTEMD_DEVICE_VERIFY_SYSFS=0
+         for action in add change remove; do
+             for card in {HARDWARE}/card.0/net/eth7 /devices/virtual/net/veth8; do
+                 echo \"$action $card\"
+                 udevadm test --action=$action $card >/run/said 2>&1
+                 grep -E '\\.rules:|SYSTEMD_WANTS|CURRENT_TAGS' /run/said || :
+             done
+         done"
+    );
+    booted.write("/root/script", &script, 0o644);
+    let said = booted.shell_outside("unshare --mount --net chroot . sh -e /root/script");
+    // A line of the file that is not understood would be named.
+    let expected = "add /devices/platform/card.0/net/eth7\n\
+                    CURRENT_TAGS=:systemd:\n\
+                    SYSTEMD_WANTS=leaseroute-metadata@eth7.service\n\
+                    add /devices/virtual/net/veth8\n\
+                    change /devices/platform/card.0/net/eth7\n\
+                    change /devices/virtual/net/veth8\n\
+                    remove /devices/platform/card.0/net/eth7\n\
+                    remove /devices/virtual/net/veth8\n";
+    assert_eq!(said, expected);
+}
+
+/// Says what the kernel says of a card of hardware that appears. All cards of the bench are
+/// virtual; whoever may do anything in a network namespace may say that one is not.
+fn announce(booted: &Booted, folder: &str, name: &str, index: u32) {
+    let path = format!("{folder}/net/{name}");
+    let text = format!(
+        "add@{path}\0ACTION=add\0DEVPATH={path}\0SUBSYSTEM=net\0INTERFACE={name}\0\
+         IFINDEX={index}\0"
+    );
+    // netlink(7): length, any type that is no control message, a request, number, sender.
+    let length = u32::try_from(16 + text.len()).unwrap();
+    let mut message = length.to_ne_bytes().to_vec();
+    message.extend([0x10_u16, 1].iter().flat_map(|half| half.to_ne_bytes()));
+    message.extend([0; 8]);
+    message.extend(text.bytes());
+    let send = move || {
+        let protocol = Some(KOBJECT_UEVENT);
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            protocol,
+        )?;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&socket, &message, SendFlags::empty(), &kernel)
+    };
+    booted.fabric.host().run(send).unwrap();
+}
+
+/// Cards with static addresses are plugged in: udevd reads the rule, systemd starts the
+/// template, that hands the card over, and one process asks until the service knows the card.
+#[test]
+#[ignore = "needs root and systemd: tests/run"]
+fn cards_that_are_plugged_in_are_asked_about() {
+    let mut booted = prepare(&["udevadm"]);
+    let asks = format!("{LOUD}[metadata]\nprovider = \"ec2\"\n");
+    booted.write(CONFIGURATION, &asks, 0o644);
+    // Of other rules only those that name cards, and that systemd needs.
+    booted.shell_outside(
+        "find etc/udev/rules.d usr/lib/udev/rules.d -name '*.rules' ! -name '*-leaseroute-*' \
+             ! -name 80-net-setup-link.rules ! -name 99-systemd.rules -delete",
+    );
+    booted.write(
+        "/etc/systemd/system/systemd-udevd.service.d/test.conf",
+        "[Service]\nEnvironment=SYSTEMD_DEVICE_VERIFY_SYSFS=0\n",
+        0o644,
+    );
+    booted.boot(&[]);
+    let imds = Imds::start(&booted);
+    // A container's sysfs can only be read, and so has no udevd. It is there before systemd
+    // looks whether it is.
+    let cards: Vec<_> = booted.fabric.cards().cloned().collect();
+    let mut script = format!(
+        "mount -o remount,bind,rw /sys; mount -t tmpfs card /sys{HARDWARE}\n{CARD_IN_SYSFS}\n"
+    );
+    for card in &cards {
+        script += &format!(
+            "card_in_sysfs {HARDWARE}/{name} {name} {index}
+             ip link set {name} up
+             ip address add {address}/24 dev {name}
+             ip route add default via {gateway} dev {name} metric {index}\n",
+            name = card.name,
+            index = card.link.get(),
+            address = card.ipv4,
+            gateway = card.gateway4(),
+        );
+    }
+    script += "systemctl start systemd-udevd.service; systemctl daemon-reexec";
+    booted.shell(&script);
+
+    // The end of a container's cable is none.
+    ip(
+        booted.fabric.host(),
+        "link add veth8 type veth peer name veth9",
+    );
+    wait_for("udevd has told of it", || {
+        let device = "sys-subsystem-net-devices-veth8.device";
+        match property(&booted, device, "ActiveState").as_str() {
+            "active" => Ok(()),
+            other => Err(format!("{other}\n{}", booted.journal())),
+        }
+    });
+    let started = |unit: &str| property(&booted, unit, "InactiveExitTimestampMonotonic");
+    assert_eq!(started(&format!("{TEMPLATE}@veth8.service")), "0");
+    assert_eq!(property(&booted, SOCKET, "ActiveState"), "inactive");
+
+    for card in &cards {
+        let folder = format!("{HARDWARE}/{}", card.name);
+        announce(&booted, &folder, card.name.as_str(), card.link.get());
+    }
+    for card in &cards {
+        let unit = format!("{TEMPLATE}@{}.service", card.name);
+        wait_for("the template was started", || {
+            match started(&unit).as_str() {
+                "0" => Err(booted.journal()),
+                _ => Ok(()),
+            }
+        });
+        // It does not wait for a service that does not know the card yet.
+        wait_ended(&booted, &unit);
+    }
+    wait_for("the service is asked", || {
+        if property(&booted, ASKS, "ActiveState") == "active" && !imds.asked().is_empty() {
+            Ok(())
+        } else {
+            Err(booted.journal())
+        }
+    });
+    for card in &cards {
+        imds.set(card, Told::without_ipv6(card));
+    }
+    wait_for("each card has its rule", || {
+        let rules = booted.shell("ip rule");
+        let has_rule = |card: &Card| rules.contains(&format!("from {} lookup", card.ipv4));
+        if cards.iter().all(has_rule) {
+            Ok(())
+        } else {
+            Err(format!(
+                "{rules}\n{}\n{:#?}",
+                booted.journal(),
+                imds.asked()
+            ))
+        }
+    });
+    wait_ended(&booted, ASKS);
+    booted.assert_all_reach(&[Family::Ipv4]);
+    let said = booted.shell("journalctl --no-pager -t leaseroute -t systemd-udevd");
+    assert_eq!(said.matches("handed over").count(), cards.len(), "{said}");
+    for bad in [".rules:", "sandbox", "ermission denied", "not permitted"] {
+        assert!(!said.contains(bad), "{said}");
+    }
 }
